@@ -1,0 +1,19 @@
+"""A model server you can read end to end, with a simulated clock in place of a model."""
+
+from tinyserve.batcher import Run, Server, Step, serve
+from tinyserve.cache import PagePool, pages_for
+from tinyserve.metrics import Report, percentile, report
+from tinyserve.roofline import (
+    A100,
+    LLAMA_8B,
+    Chip,
+    Model,
+    pages_that_fit,
+    step_parts,
+    step_seconds,
+    users_that_fit,
+)
+from tinyserve.slots import SlotRun, SlotStep, simulate
+from tinyserve.workload import Workload, batching_requests, invented_chats
+
+__version__ = "0.1.0"

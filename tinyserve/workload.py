@@ -1,0 +1,139 @@
+"""Who asks, when, and how much: the chats that a server is given.
+
+Introduced in the chapter "Load". A chat is a send time, a prompt length and a reply
+length. The seeded draws of the two source lessons are here, so that everybody's chats
+are the same chats.
+"""
+
+import random
+from dataclasses import dataclass
+from itertools import accumulate
+
+from tinyserve.checks import number, whole
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Chats in the order sent: `send` in seconds, `prompts` and `replies` in tokens.
+
+    Three sequences of one length, kept as tuples. `rate` is the chats a second that
+    the send times stand for; left out, it is measured: n chats have n - 1 gaps, so
+    (n - 1) / (last send time - first). It is None when all are sent at once.
+
+    Raises ValueError, naming the chat and the value, for no chats, lists of unequal
+    length, a time that is negative, not finite or earlier than the one before, and a
+    token count that is under 1 or not whole.
+    """
+
+    send: tuple
+    prompts: tuple
+    replies: tuple
+    rate: float | None = None
+
+    def __post_init__(self):
+        send, prompts, replies = map(tuple, (self.send, self.prompts, self.replies))
+        if not len(send) == len(prompts) == len(replies):
+            raise ValueError(
+                "send, prompts and replies must have one length, not "
+                f"{len(send)}, {len(prompts)} and {len(replies)}"
+            )
+        if not send:
+            raise ValueError("a workload needs at least one chat, not 0")
+        before = 0.0
+        for chat, time in enumerate(send):
+            number(f"send time of chat {chat}", time, least=0)
+            if time < before:
+                raise ValueError(
+                    f"send times must not go back: chat {chat} is sent at {time!r}, "
+                    f"chat {chat - 1} at {before!r}"
+                )
+            before = time
+        if self.rate is not None:
+            rate = number("rate", self.rate, above=0)
+        elif send[-1] > send[0]:
+            rate = (len(send) - 1) / (send[-1] - send[0])
+        else:
+            rate = None
+        put = object.__setattr__  # the dataclass is frozen from here on
+        put(self, "send", tuple(map(float, send)))
+        put(self, "prompts", tuple(whole(f"prompt of chat {i}", p) for i, p in enumerate(prompts)))
+        put(self, "replies", tuple(whole(f"reply of chat {i}", r) for i, r in enumerate(replies)))
+        put(self, "rate", rate)
+
+    def __len__(self):
+        """How many chats there are."""
+        return len(self.send)
+
+    def total(self, chat):
+        """Tokens of a chat when it is done: its prompt and its whole reply."""
+        return self.prompts[chat] + self.replies[chat]
+
+    def at_rate(self, rate):
+        """The same chats in the same order, sent at `rate` chats a second.
+
+        Every gap shrinks or grows by the same factor. Raises ValueError for a rate
+        that is not above zero, and for chats that are all sent at once.
+        """
+        number("rate", rate, above=0)
+        if self.rate is None:
+            raise ValueError(f"cannot send at rate {rate!r}: all the chats are sent at once")
+        send = [time * self.rate / rate for time in self.send]
+        return Workload(send, self.prompts, self.replies, rate)
+
+    def shuffled(self, seed):
+        """The same send times with the chats in another, seeded order.
+
+        Prompt and reply of a chat stay together. One seed, one order.
+        """
+        chats = list(zip(self.prompts, self.replies))
+        random.Random(seed).shuffle(chats)
+        return Workload(self.send, *zip(*chats), self.rate)
+
+
+def _sums(gaps):
+    """Send time of each chat: the sum of the gaps before it, so the first is 0."""
+    return [0.0, *accumulate(gaps[:-1])]
+
+
+def _log_uniform(rng, low, high):
+    """A whole number drawn so that each doubling between low and high is as likely."""
+    return round(low * (high / low) ** rng.random())
+
+
+def invented_chats(n=400, seed=2027):
+    """The tiny server's chats: `n` of them, at one chat a second.
+
+    Short prompts are common and long ones are not: 30 to 600 tokens, every doubling
+    equally likely. About 12 in 100 replies are long (100 to 400 tokens), the others
+    short (8 to 60). The draws come in whole lists of 2,000 (or of n, if more), so the
+    first 400 chats are the same for every n up to 2,000. The recipe gives every figure
+    printed in the lesson. Raises ValueError for n under 1.
+    """
+    drawn = max(2000, whole("n", n))
+    rng = random.Random(seed)
+    gaps = [rng.expovariate(1.0) for _ in range(drawn)]
+    prompts = [_log_uniform(rng, 30, 600) for _ in range(drawn)]
+    long = [rng.random() < 0.12 for _ in range(drawn)]
+    replies = [_log_uniform(rng, *((100, 400) if is_long else (8, 60))) for is_long in long]
+    return Workload(_sums(gaps)[:n], prompts[:n], replies[:n], rate=1.0)
+
+
+REPLY_MIXES = {"equal": (60, 60), "mixed": (10, 300), "very mixed": (5, 600)}
+
+
+def batching_requests(mix="mixed", n=48, seed=2026):
+    """The `n` requests of "Fixed or continuous", at one request a second.
+
+    Prompts are 30 to 600 tokens; `mix` is "equal" (every reply 60 tokens), "mixed"
+    (10 to 300) or "very mixed" (5 to 600), every doubling equally likely. Raises
+    ValueError for another mix and for n under 1.
+    """
+    if mix not in REPLY_MIXES:
+        known = ", ".join(map(repr, REPLY_MIXES))
+        raise ValueError(f"mix must be one of {known}, not {mix!r}")
+    n = whole("n", n)
+    rng = random.Random(seed)
+    gaps = [rng.expovariate(1.0) for _ in range(n)]
+    prompts = [_log_uniform(rng, 30, 600) for _ in range(n)]
+    replies = [_log_uniform(rng, *REPLY_MIXES[mix]) for _ in range(n)]
+    return Workload(_sums(gaps), prompts, replies, rate=1.0)
