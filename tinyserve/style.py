@@ -7,6 +7,7 @@ swaps in the dark ones where the page is dark, so one stored picture serves both
 
 import io
 import re
+from math import isnan
 
 import pandas as pd
 from matplotlib import rc_context
@@ -90,9 +91,9 @@ DECIMALS = {"s": 3, "ms": 1, "%": 1, "times": 1, "tokens/s": 0, "chats/s": 1}
 
 
 def text(value, decimals):
-    """One cell of a table: thousands with a comma, a dash where there is no value."""
-    if value is None or value != value:
-        return "–"
+    """One cell of a table: thousands with a comma, a hyphen where there is no value."""
+    if value is None or (isinstance(value, float) and isnan(value)):
+        return "-"
     if isinstance(value, float):
         return f"{value:,.{decimals}f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
