@@ -5,9 +5,15 @@ only, so that it also runs where nothing else is installed.
 """
 
 from collections import namedtuple
-from math import isclose
+from itertools import pairwise, permutations
+from math import ceil, floor, isclose
 
-from tinyserve.cache import pages_for
+from tinyserve.batcher import Run, Server, serve
+from tinyserve.cache import PagePool, pages_for
+from tinyserve.metrics import percentile, report
+from tinyserve.roofline import A100, LLAMA_8B, step_parts, step_seconds, users_that_fit
+from tinyserve.slots import SlotRun, simulate
+from tinyserve.workload import Workload, batching_requests, invented_chats
 
 
 class Exercise(namedtuple("Exercise", "right hint digits", defaults=[None])):
@@ -58,6 +64,308 @@ def check(name, answer):
         print(f"Not yet: {answer!r}. {hint}")
 
 
+def compare(function, cases, right):
+    """True if `function` gives `right`'s answer to every case, else what it got wrong."""
+    if not callable(function):
+        return f"{function!r} is not a function."
+    for case in cases:
+        got, wanted = function(*case), right(*case)
+        if got != wanted:
+            names = {Run: "a run", SlotRun: "a run", PagePool: "a pool"}
+            arguments = ", ".join(names.get(type(a)) or repr(a) for a in case)
+            return f"with {arguments} it gives {got!r}, not {wanted!r}."
+    return True
+
+
+# One step, many users
+
+
+@exercise("one step 1", hint="Which of the two jobs decides, and what happens to it?", digits=3)
+def _():
+    read = LLAMA_8B.weight_bytes + 1000 * LLAMA_8B.kv_bytes_per_token
+    return 1000 * read / (2 * A100.bandwidth)
+
+
+@exercise("one step 2", hint="Which of the two jobs decides? Does the peak change it?", digits=3)
+def _():
+    return 1000 * step_seconds([1000])
+
+
+@exercise("one step 3")
+def _(function):
+    def most(tokens_per_second):
+        read = A100.bandwidth / tokens_per_second - LLAMA_8B.weight_bytes
+        return floor(read / (1000 * LLAMA_8B.kv_bytes_per_token))
+
+    return compare(function, [(120,), (100,), (60,), (30,)], most)
+
+
+# Where it stops
+
+
+@exercise("where it stops 1", hint="The weights take the same room on the smaller chip.")
+def _():
+    left = int(40e9) - LLAMA_8B.weight_bytes
+    return left // (1000 * LLAMA_8B.kv_bytes_per_token)
+
+
+@exercise("where it stops 2", hint="Raise the users until step_parts gives arithmetic >= memory.")
+def _():
+    gain = LLAMA_8B.flops_per_token / A100.peak
+    gain -= 300 * LLAMA_8B.kv_bytes_per_token / A100.bandwidth
+    return ceil(LLAMA_8B.weight_bytes / A100.bandwidth / gain)
+
+
+@exercise("where it stops 3")
+def _(function):
+    def wall(tokens):
+        users = range(1, users_that_fit(tokens) + 1)
+        parts = (step_parts(n, n * tokens, 0) for n in users)
+        return "arithmetic" if any(a >= m for a, m in parts) else "memory full"
+
+    return compare(function, [(50,), (100,), (500,), (1000,), (4000,)], wall)
+
+
+# Fixed or continuous
+
+
+def toy(replies=(2, 6, 3, 1, 4, 2)):
+    """The six requests of "Fixed or continuous"."""
+    return Workload([0] * len(replies), [1] * len(replies), replies)
+
+
+@exercise("batching 1", hint="Two slots, 18 tokens; draw the two lines.")
+def _():
+    return len(simulate(toy(), 2, "continuous", cost=1).steps)
+
+
+@exercise("batching 2", hint="Which requests should share a batch, so that few slots stay empty?")
+def _():
+    orders = set(permutations((2, 6, 3, 1, 4, 2)))
+    return min(len(simulate(toy(order), 4, "fixed", cost=1).steps) for order in orders)
+
+
+@exercise("batching 3")
+def _(function):
+    def steps(replies, slots):
+        return len(simulate(toy(replies), slots, "fixed", cost=1).steps)
+
+    cases = [([2, 6, 3, 1, 4, 2], 4), ([2, 6, 3, 1, 4, 2], 1), ([5, 1, 1, 9, 2], 2), ([3], 8)]
+    return compare(function, cases, steps)
+
+
+# Light and heavy traffic
+
+
+@exercise("traffic 1", hint="simulate(..., slots=16, policy='fixed'), then mean_wait.", digits=2)
+def _():
+    return simulate(batching_requests().at_rate(8), 16, "fixed").mean_wait
+
+
+@exercise("traffic 2", hint="Try 1, 2, 3 slots and so on for the continuous server.")
+def _():
+    requests = batching_requests().at_rate(8)
+    goal = simulate(requests, 8, "fixed").all_done
+    return min(n for n in range(1, 49) if simulate(requests, n, "continuous").all_done <= goal)
+
+
+@exercise("traffic 3")
+def _(function):
+    def share(run):
+        cells = [seat is None and step.waiting > 0 for step in run.steps for seat in step.slots]
+        return sum(cells) / len(cells)
+
+    requests = batching_requests().at_rate(8)
+    runs = [(simulate(requests, 8, policy),) for policy in ("fixed", "continuous")]
+    return compare(function, [*runs, (simulate(toy(), 4, "fixed", cost=1),)], share)
+
+
+# The queue
+
+
+def three_chats():
+    """The three chats of "The queue", served."""
+    return serve(Workload([0, 0.002, 0.009], [40, 60, 30], [4, 3, 2]), pages=20, limit=4)
+
+
+@exercise("queue 1", hint="Which is the first step that starts after 10 ms?", digits=3)
+def _():
+    return 1000 * min(step.start for step in three_chats().steps if step.start >= 0.010)
+
+
+@exercise("queue 2", hint="Compare each step's start with the start plus the length of the last.")
+def _():
+    steps = serve(invented_chats(400).at_rate(10), pages=240, limit=16).steps
+    return sum(b.start - a.start > a.seconds * (1 + 1e-9) for a, b in pairwise(steps))
+
+
+@exercise("queue 3")
+def _(function):
+    run = three_chats()
+
+    def waiting(run, seconds):
+        sent = sum(time <= seconds for time in run.workload.send)
+        return sent - sum(time <= seconds for time in run.admitted)
+
+    return compare(function, [(run, t / 1000) for t in (1, 5, 7, 10, 15, 20)], waiting)
+
+
+# Admission
+
+
+@exercise("admission 1", hint="Both tests are made, and both fail.")
+def _():
+    full = Server(Workload([0], [16], [16]), pages=2, limit=1)
+    full.arrive()
+    full.admit()
+    return full.held_out(0)
+
+
+@exercise("admission 2", hint="The pages of all four must be promised at the same time.")
+def _():
+    four = Workload([0, 0, 0, 0], [60, 120, 10, 10], [20, 20, 6, 6])
+    return next(n for n in range(9, 99) if serve(four, pages=n, limit=4).steps[0].joined == 4)
+
+
+@exercise("admission 3")
+def _(function):
+    def joins(needs, pages, limit):
+        tokens = [16 * need for need in needs]
+        chats = Workload([0] * len(needs), [n - 1 for n in tokens], [1] * len(needs))
+        server = Server(chats, max(pages, *needs), limit)
+        server.pool.promised = server.pool.pages - pages
+        server.arrive()
+        server.admit()
+        return len(server.joined)
+
+    cases = [([5, 9, 1, 1], 10, 4), ([1, 1, 1], 10, 2), ([3, 3, 4], 10, 9), ([7, 2], 6, 4)]
+    return compare(function, cases, joins)
+
+
+# The step
+
+
+@exercise("step 1", hint="No prompt is read; the cache of sixteen chats is fetched.", digits=2)
+def _():
+    return 1000 * step_seconds([220] * 16)
+
+
+@exercise("step 2", hint="Add up the seconds of the steps with joined above 0, and of all.")
+def _():
+    run = serve(invented_chats(400).at_rate(40), pages=240, limit=16)
+    writing = sum(step.seconds for step in run.steps if step.joined == 0)
+    return round(100 * (1 - writing / max(run.done)))
+
+
+@exercise("step 3")
+def _(function):
+    def longest(contexts, milliseconds):
+        tokens = milliseconds / 1000 * A100.peak / LLAMA_8B.flops_per_token
+        return floor(tokens) - len(contexts)
+
+    return compare(function, [([300] * 7, 20), ([37, 159], 10), ([], 30.5)], longest)
+
+
+# Pages
+
+
 @exercise("pages 1", hint="Prompt and reply share the pages, and a page is taken whole.")
 def _():
     return pages_for(100 + 50)
+
+
+@exercise("pages 2", hint="With large pages A needs 2, B needs 2 and C needs 1, of 3.", digits=3)
+def _():
+    three = Workload([0, 0, 0], [34, 20, 5], [10, 20, 5])
+    return 1000 * serve(three, pages=3, limit=4, page_size=32).first[2]
+
+
+@exercise("pages 3")
+def _(function):
+    pool = PagePool(6)
+    pool.promise("A", 90)
+    pool.grow("A", 50)
+
+    def fits(pool, prompt, reply):
+        return prompt < 16 * len(pool.free)
+
+    cases = [(pool, 31, 100), (pool, 32, 1), (pool, 5, 500), (PagePool(1), 16, 1)]
+    return compare(function, cases, fits)
+
+
+# The waits
+
+
+@exercise("waits 1", hint="Sort the eleven; 0.9 x 11 is rounded up.")
+def _():
+    return percentile([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], 90)
+
+
+@exercise("waits 2", hint="Eleven tokens have ten gaps between them.", digits=4)
+def _():
+    return (2.0 - 1.0) / (11 - 1) * 1000
+
+
+@exercise("waits 3")
+def _(function):
+    run = serve(invented_chats(400).at_rate(10), pages=240, limit=16)
+
+    def share(run, seconds):
+        late = [f for f, sent in zip(run.first, run.workload.send) if f - sent > seconds]
+        return (len(run.first) - len(late)) / len(run.first)
+
+    return compare(function, [(run, t) for t in (0.001, 0.01, 0.02, 0.05, 1)], share)
+
+
+# Load
+
+
+@exercise("load 1", hint="How long is the line at the end, and how fast is it served?", digits=2)
+def _():
+    return 60 * (45 / 30 - 1)
+
+
+@exercise("load 2", hint="Shuffle first, then set the rate, then serve and report.", digits=3)
+def _():
+    chats = invented_chats(400).at_rate(40).shuffled(1)
+    return report(serve(chats, pages=240, limit=16)).ttft_p99
+
+
+@exercise("load 3")
+def _(function):
+    chats = invented_chats(400)
+
+    def highest(seconds):
+        waits = (report(serve(chats.at_rate(r), 240, 16)).ttft_p99 for r in range(1, 99))
+        return next(rate for rate, wait in enumerate(waits) if wait > seconds)
+
+    return compare(function, [(0.1,), (1.0,)], highest)
+
+
+# A real run
+
+
+@exercise("real run 1", hint="How many pages can still be promised, and how many places are free?")
+def _():
+    server = Server(Workload([0] * 13, [288] * 12 + [16], [1] * 12 + [300]), pages=240, limit=16)
+    for chat in range(12):
+        server.pool.promise(chat, 320)
+    server.joined, server.running = [], dict.fromkeys(range(12), 1)
+    return server.held_out(12)
+
+
+@exercise("real run 2", hint="Add up `joined` over the first four steps.")
+def _():
+    run = serve(invented_chats(400).at_rate(40), pages=240, limit=16)
+    return sum(time <= run.steps[3].start for time in run.admitted)
+
+
+@exercise("real run 3")
+def _(function):
+    chats = invented_chats(400).at_rate(40)
+
+    def fewest(limit):
+        runs = ((pages, serve(chats, pages, limit)) for pages in range(100, 9999, 100))
+        return next(p for p, run in runs if not any("cache" in s.blocked for s in run.steps))
+
+    return compare(function, [(8,), (16,), (24,)], fewest)

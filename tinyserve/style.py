@@ -9,8 +9,8 @@ import io
 import re
 from math import isnan
 
+import matplotlib.style
 import pandas as pd
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 # name: (on a light page, on a dark page). Text and lines on paper: at least 4.5 to 1.
@@ -29,13 +29,13 @@ PALETTE = {
     "wall": ("#c9242b", "#ff8279"),  # the limit that binds
 }
 COLOR = {name: light for name, (light, _) in PALETTE.items()}
-WIDTH = 5.8  # inches, of every figure: small enough for a phone to keep its text readable
+WIDTH = 5.4  # inches, of every figure: small enough for a phone to keep its text readable
 
 RC = {
     "svg.hashsalt": "tinyserve",  # the same picture gives the same bytes
     "svg.fonttype": "path",  # letters as shapes: the same on every machine
     "font.family": "DejaVu Sans",  # comes with matplotlib
-    "font.size": 10,
+    "font.size": 11,
     "axes.edgecolor": COLOR["muted"],
     "axes.labelcolor": COLOR["ink"],
     "axes.spines.top": False,
@@ -43,7 +43,10 @@ RC = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.grid.axis": "y",
-    "axes.titlesize": 10,
+    "axes.labelsize": 11,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "legend.fontsize": 11,
     "grid.color": COLOR["grid"],
     "grid.linewidth": 0.8,
     "hatch.linewidth": 0.8,
@@ -60,9 +63,14 @@ RC = {
 }
 
 
+def drawing():
+    """The settings a figure is drawn under: matplotlib's own and the book's, not the reader's."""
+    return matplotlib.style.context(["default", RC])
+
+
 def new_figure(height, rows=1, columns=1, **options):
     """A Figure of the book's width, `height` inches high, and its axes (as plt.subplots)."""
-    with rc_context(RC):
+    with drawing():
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         return figure, figure.subplots(rows, columns, **options)
 
@@ -70,7 +78,7 @@ def new_figure(height, rows=1, columns=1, **options):
 def _dark_rules():
     """The style sheet that repaints each light shade on a dark page."""
     rules = (
-        f'[style*="{paint}: {light}"]{{{paint}:{dark} !important}}'
+        f'[style*="{paint}: {light}"],[{paint}="{light}"]{{{paint}:{dark} !important}}'
         for light, dark in PALETTE.values()
         for paint in ("fill", "stroke")
     )
@@ -80,14 +88,16 @@ def _dark_rules():
 def svg(figure):
     """A matplotlib Figure as SVG text, the same bytes each time, at home in light and dark."""
     text = io.StringIO()
-    with rc_context(RC):
+    with drawing():
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    picture = re.sub(r"\s*<metadata>.*?</metadata>", "", text.getvalue(), flags=re.S)
+    # From the svg element on, so that it can stand inside a page as it is.
+    picture = text.getvalue()[text.getvalue().index("<svg") :]
+    picture = re.sub(r"\s*<metadata>.*?</metadata>", "", picture, flags=re.S)
     return picture.replace("</svg>", f"{_dark_rules()}\n</svg>")
 
 
 # Decimals by the unit at the end of a column's name.
-DECIMALS = {"s": 3, "ms": 1, "%": 1, "times": 1, "tokens/s": 0, "chats/s": 1}
+DECIMALS = {"s": 3, "ms": 1, "%": 1, "times": 1, "tokens/s": 0, "chats/s": 1, "tokens": 1}
 
 
 def text(value, decimals):
@@ -110,4 +120,6 @@ def table(rows, columns=None, index=None):
         name: [text(value, DECIMALS.get(str(name).split(" ")[-1], 3)) for value in column.tolist()]
         for name, column in frame.items()
     }
-    return pd.DataFrame(printed, index=frame.index)
+    # The index's name goes into the corner, where it does not cost a line of its own.
+    corner = frame.index.name
+    return pd.DataFrame(printed, index=frame.index.rename(None)).rename_axis(columns=corner)

@@ -1,0 +1,195 @@
+"""The chats: the lessons' draws to the last figure, and the doors of a Workload."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import BAD_COUNTS, BAD_MEASURES, BAD_TIMES, short, workloads
+
+import tinyserve as ts
+
+
+def test_the_400_chats_are_the_lessons():
+    chats = ts.invented_chats()
+    assert len(chats) == 400 and chats.rate == 1 and chats.send[0] == 0
+    first = list(zip(chats.prompts, chats.replies))[:4]
+    assert first == [(34, 10), (157, 27), (457, 23), (248, 41)]
+    assert (min(chats.prompts), max(chats.prompts), sum(chats.prompts)) == (30, 599, 71_880)
+    assert (min(chats.replies), max(chats.replies), sum(chats.replies)) == (8, 360, 17_055)
+    total = sum(map(chats.total, range(400)))
+    assert (total, round(total / 400)) == (88_935, 222)
+    assert sum(reply - 1 for reply in chats.replies) == 16_655
+    sent = [f"{time:.3f}" for time in chats.at_rate(40).send[:4]]
+    assert sent == ["0.000", "0.003", "0.018", "0.019"]
+
+
+def test_the_48_requests_are_the_lessons():
+    mixed, very = ts.batching_requests("mixed"), ts.batching_requests("very mixed")
+    equal = ts.batching_requests("equal")
+    assert len(mixed) == len(very) == len(equal) == 48
+    assert mixed.send == very.send == equal.send and mixed.prompts == very.prompts == equal.prompts
+    assert (min(mixed.prompts), max(mixed.prompts)) == (32, 577)
+    assert f"{sum(mixed.prompts) / 48:.1f}" == "191.4"
+    assert (min(mixed.replies), max(mixed.replies), mixed.replies[-1]) == (10, 268, 241)
+    assert (sum(mixed.replies), f"{sum(mixed.replies) / 48:.1f}") == (4914, "102.4")
+    assert (min(very.replies), max(very.replies)) == (5, 513)
+    assert set(equal.replies) == {60}
+    assert mixed.send[0] == 0 and f"{mixed.at_rate(0.5).send[-1]:.1f}" == "102.0"
+    assert ts.batching_requests() == mixed
+
+
+@pytest.mark.parametrize("n", [1, 2, 399, 2000])
+def test_fewer_chats_are_the_first_of_more(n):
+    few, many = ts.invented_chats(n), ts.invented_chats(2000)
+    assert len(few) == n
+    assert few.send == many.send[:n]
+    assert few.prompts == many.prompts[:n] and few.replies == many.replies[:n]
+
+
+def test_one_seed_one_draw():
+    assert ts.invented_chats(50) == ts.invented_chats(50) != ts.invented_chats(50, seed=1)
+    assert len(ts.invented_chats(2500)) == 2500
+
+
+def test_any_sequence_will_do():
+    plain = ts.Workload([0, 1.5], [34, 157], [10, 27])
+    for send in ((0, 1.5), np.array([0, 1.5]), pd.Series([0, 1.5], index=[7, 3]), iter([0, 1.5])):
+        assert ts.Workload(send, np.array([34, 157], dtype=np.uint8), (10, 27.0)) == plain
+    kept = ts.Workload(np.array([0, 1.5]), np.array([34, 157]), pd.Series([10, 27]))
+    assert all(type(time) is float for time in kept.send)
+    assert all(type(count) is int for count in kept.prompts + kept.replies)
+
+
+def test_what_it_is_made_from_may_change_later():
+    send, prompts, replies = [0.0, 1.0], np.array([1, 2]), [3, 4]
+    chats = ts.Workload(send, prompts, replies)
+    send[0], prompts[0], replies[0] = 99, 99, 99
+    assert (chats.send, chats.prompts, chats.replies) == ((0.0, 1.0), (1, 2), (3, 4))
+    with pytest.raises(AttributeError):
+        chats.send = (5.0, 6.0)
+
+
+def test_the_rate_is_measured_or_said():
+    assert ts.Workload([0, 1, 4], [1] * 3, [1] * 3).rate == 0.5  # two gaps in 4 s
+    assert ts.Workload([10, 14], [1] * 2, [1] * 2).rate == 0.25  # a late start is no gap
+    assert ts.Workload([3, 3], [1] * 2, [1] * 2).rate is None
+    assert ts.Workload([3], [1], [1]).rate is None
+    assert ts.Workload([0, 1, 4], [1] * 3, [1] * 3, rate=9).rate == 9
+
+
+@given(workloads(), st.floats(1e-3, 1e3))
+def test_at_rate_scales_every_gap(chats, rate):
+    if chats.rate is None:
+        return
+    faster = chats.at_rate(rate)
+    assert (faster.prompts, faster.replies, faster.rate) == (chats.prompts, chats.replies, rate)
+    for time, scaled in zip(chats.send, faster.send):
+        assert math.isclose(scaled, time * chats.rate / rate, rel_tol=1e-12)
+    again = faster.at_rate(3.0)
+    for direct, chained in zip(chats.at_rate(3.0).send, again.send):
+        assert math.isclose(direct, chained, rel_tol=1e-12)
+
+
+def test_at_rate_is_exact_where_it_can_be():
+    chats = ts.invented_chats(20)
+    assert chats.at_rate(1) == chats
+    assert chats.at_rate(40).send == tuple(time / 40 for time in chats.send)
+
+
+@given(workloads(), st.integers())
+def test_shuffled_keeps_times_and_pairs(chats, seed):
+    other = chats.shuffled(seed)
+    assert other.send == chats.send and other.rate == chats.rate
+    pairs = sorted(zip(chats.prompts, chats.replies))
+    assert sorted(zip(other.prompts, other.replies)) == pairs
+    assert other == chats.shuffled(seed)
+
+
+def test_another_seed_is_another_order():
+    chats = ts.invented_chats()
+    orders = {chats.shuffled(seed).prompts for seed in range(10)}
+    assert len(orders | {chats.prompts}) == 11
+
+
+def named(error, *parts):
+    """Whether the error's text has all the parts."""
+    return all(part in str(error.value) for part in parts)
+
+
+@pytest.mark.parametrize("bad", BAD_TIMES, ids=short)
+def test_times_are_refused(bad):
+    with pytest.raises(ValueError) as error:
+        ts.Workload([0, bad, 2], [1] * 3, [1] * 3)
+    assert named(error, "send time of chat 1", repr(bad))
+
+
+@pytest.mark.parametrize("bad", BAD_COUNTS, ids=short)
+def test_token_counts_are_refused(bad):
+    with pytest.raises(ValueError) as error:
+        ts.Workload([0, 1, 2], [1, 1, bad], [1] * 3)
+    assert named(error, "prompt of chat 2", repr(bad))
+    with pytest.raises(ValueError) as error:
+        ts.Workload([0, 1, 2], [1] * 3, [bad, 1, 1])
+    assert named(error, "reply of chat 0", repr(bad))
+    for draw in (ts.invented_chats, lambda n: ts.batching_requests("mixed", n)):
+        with pytest.raises(ValueError) as error:
+            draw(bad)
+        assert named(error, "n must be", repr(bad)) or named(error, "n ", repr(bad))
+
+
+@pytest.mark.parametrize("bad", BAD_MEASURES, ids=short)
+def test_rates_are_refused(bad):
+    with pytest.raises(ValueError) as error:
+        ts.invented_chats(3).at_rate(bad)
+    assert named(error, "rate", repr(bad))
+    if bad is not None:  # left out
+        with pytest.raises(ValueError) as error:
+            ts.Workload([0, 1], [1, 1], [1, 1], rate=bad)
+        assert named(error, "rate", repr(bad))
+
+
+def test_shapes_are_refused():
+    with pytest.raises(ValueError, match="at least one chat, not 0"):
+        ts.Workload([], [], [])
+    with pytest.raises(ValueError, match="2, 3 and 1"):
+        ts.Workload([0, 1], [1, 2, 3], [1])
+    with pytest.raises(ValueError, match=r"chat 2 is sent at 0\.5, chat 1 at 1\.0"):
+        ts.Workload([0, 1.0, 0.5], [1] * 3, [1] * 3)
+    for not_a_sequence in (None, 5, 0.5, True):
+        for place in range(3):
+            columns = [[1], [1], [1]]
+            columns[place] = not_a_sequence
+            with pytest.raises(ValueError) as error:
+                ts.Workload(*columns)
+            assert repr(not_a_sequence) in str(error.value)
+    with pytest.raises(ValueError):
+        ts.Workload("0", [1], [1])
+    with pytest.raises(ValueError):
+        ts.Workload(np.zeros((2, 2)), [1, 1], [1, 1])
+    with pytest.raises(ValueError, match="nan"):
+        ts.Workload(pd.Series([0, None]), [1, 1], [1, 1])
+
+
+@pytest.mark.parametrize("mix", ["Mixed", "", None, 3, ["mixed"], {}])
+def test_an_unknown_mix_is_refused(mix):
+    with pytest.raises(ValueError) as error:
+        ts.batching_requests(mix)
+    assert named(error, "very mixed", repr(mix))
+
+
+def test_chats_sent_at_once_have_no_rate_to_change():
+    with pytest.raises(ValueError, match="cannot send at rate 2"):
+        ts.Workload([3, 3], [1, 1], [1, 1]).at_rate(2)
+    # One drawn chat has the rate of the draw.
+    assert ts.invented_chats(1).at_rate(40).send == (0.0,)
+
+
+def test_gaps_too_small_or_times_too_large_for_a_float():
+    tiny = ts.Workload([0, 5e-324], [1, 1], [1, 1])  # n - 1 gaps over 5e-324 s overflow
+    assert tiny.rate is None or math.isfinite(tiny.rate)
+    with pytest.raises(ValueError):
+        ts.invented_chats(3).at_rate(5e-324)  # 1e323 s between two chats
+    assert ts.invented_chats(3).at_rate(1e300).send[0] == 0

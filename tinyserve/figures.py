@@ -1,0 +1,918 @@
+"""Every figure of the book, drawn from the package's own objects.
+
+Each function returns a matplotlib Figure in the palette of `tinyserve.style`: a colour has
+one meaning, and where two things share a picture, hatching, a line style or a letter tells
+them apart as well. Nothing here computes a result of its own: it replays, sorts and draws.
+"""
+
+from functools import wraps
+from itertools import groupby
+from math import log10, nan
+
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, Ellipse, FancyArrowPatch, FancyBboxPatch, Patch, Wedge
+from matplotlib.patches import Rectangle as Box
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+
+from tinyserve.batcher import Server
+from tinyserve.metrics import percentile, report
+from tinyserve.roofline import A100, LLAMA_8B, step_parts, users_that_fit
+from tinyserve.style import COLOR, WIDTH, drawing, new_figure
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# Lines only: a hatch of dots is written out dot by dot, ten times the file.
+HATCH = {
+    "queue": "////",
+    "promised": "\\\\\\\\",
+    "cache": "||||",
+    "decode": "////",
+    "muted": "////",
+}
+DASHES = ["solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2))]
+CHARACTER = 6.6  # points, about the width of one at the book's size of text
+
+
+def figure_function(draw):
+    """Let a function draw under the book's settings, whatever the reader's own are."""
+
+    @wraps(draw)
+    def drawn(*args, **kwargs):
+        with drawing():
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+# --- small helpers ---------------------------------------------------------------------
+
+
+def _names(count, names):
+    """A name for each of `count` chats: those given, else letters, else numbers."""
+    if names is None:
+        names = LETTERS if count <= len(LETTERS) else range(count)
+    names = [str(name) for name in names]
+    if len(names) < count:
+        raise ValueError(f"{count} chats need {count} names, not {len(names)}")
+    return names
+
+
+def _unit(longest):
+    """How to print times up to `longest` seconds: the factor and the unit."""
+    return (1000, "ms") if longest <= 1 else (1, "s")
+
+
+def _seconds(value):
+    """A wait to read: two decimals, three below a tenth of a second."""
+    return f"{value:.2f} s" if value >= 0.1 else f"{value:.3f} s"
+
+
+def _solid(name, label=None):
+    return Patch(facecolor=COLOR[name], edgecolor=COLOR[name], label=label)
+
+
+def _hatched(name, label=None):
+    return Patch(facecolor=COLOR["paper"], edgecolor=COLOR[name], hatch=HATCH[name], label=label)
+
+
+def _line(name, label, **options):
+    return Line2D([], [], color=COLOR[name], label=label, **options)
+
+
+def _key(figure, handles, columns=2):
+    """A key above the plot, for what has no room for a direct label."""
+    figure.legend(
+        handles=handles,
+        loc="outside upper left",
+        ncols=columns,
+        borderpad=0,
+        columnspacing=1.4,
+        handlelength=1.8,
+        handletextpad=0.6,
+    )
+
+
+def _fill(name, hatched):
+    """Colours of a bar: solid, or an outline with the hatch of its name."""
+    face = COLOR["paper" if hatched else name]
+    return {"color": face, "edgecolor": COLOR[name], "hatch": HATCH[name] if hatched else None}
+
+
+def _hbar(axes, y, start, end, name, height=0.62, hatched=False):
+    """A bar from start to end on row y."""
+    axes.barh(y, end - start, height, start, **_fill(name, hatched))
+
+
+def _stems(axes, x, y, name):
+    """A thin line from 0 to each y, all of them one path (a short file)."""
+    points = [point for a, b in zip(x, y) for point in [(a, 0), (a, b), (a, nan)]]
+    axes.plot(*zip(*points), color=COLOR[name], lw=1)
+
+
+def _note(axes, text, xy, offset=(6, 0), color="ink", **options):
+    """A label beside a point of the data, `offset` in points."""
+    options = {"ha": "left" if offset[0] >= 0 else "right", "va": "center"} | options
+    return axes.annotate(
+        text, xy, offset, textcoords="offset points", color=COLOR[color], **options
+    )
+
+
+def _plain_log(axis, ticks):
+    """A log axis with these ticks, printed as plain numbers."""
+    axis.set_ticks(ticks)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _log_ticks(low, high, steps=(1, 2, 5)):
+    """Round numbers between low and high: 1, 2 and 5 times each power of ten."""
+    return [s * 10.0**p for p in range(-6, 18) for s in steps if low <= s * 10.0**p <= high]
+
+
+def _rows(axes, labels):
+    """One horizontal row a label, the first on top."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+    axes.grid(True, axis="x")
+
+
+def _room(axes, values, texts):
+    """Begin the x axis at 0 and end it where a text after each of the values has room."""
+    ticks = [line for tick in axes.get_yticklabels() for line in tick.get_text().split("\n")]
+    width = 72 * WIDTH - 45 - CHARACTER * max(map(len, ticks), default=0)
+    ends = [v / (1 - (CHARACTER * len(text) + 8) / width) for v, text in zip(values, texts)]
+    axes.set_xlim(0, max(ends))
+
+
+# --- one step, many users --------------------------------------------------------------
+
+
+@figure_function
+def step_bars(users=(1, 64, 256), context=1000, model=LLAMA_8B, chip=A100):
+    """Time of one step (ms) for each number of users of `context` tokens: the weights and the
+    cache that are read."""
+    figure, axes = new_figure(1.0 + 0.5 * len(users))
+    weights = 1000 * model.weight_bytes / chip.bandwidth
+    longest, beyond = [], []
+    for row, count in enumerate(users):
+        parts = step_parts(count, count * context, 0, model, chip)
+        arithmetic, memory = (1000 * part for part in parts)
+        _hbar(axes, row, 0, weights, "weights")
+        _hbar(axes, row, weights, memory, "cache", hatched=True)
+        if arithmetic > memory:  # an outline: the step lasts until the arithmetic is done
+            look = {"fill": False, "edgecolor": COLOR["muted"], "ls": "--"}
+            axes.barh(row, arithmetic, 0.62, **look)
+            beyond = [Patch(label="arithmetic, where it is longer", **look)]
+        longest.append(max(arithmetic, memory))
+    texts = [f"{time:.2f} ms" for time in longest]
+    for row, (time, text) in enumerate(zip(longest, texts)):
+        _note(axes, text, (time, row))
+    _rows(axes, [f"{count:,}" for count in users])
+    _room(axes, longest, texts)
+    axes.set_ylabel("users")
+    axes.set_xlabel("time of one step (ms)")
+    handles = [_solid("weights", f"weights, {weights:.2f} ms"), _hatched("cache", "cache")]
+    _key(figure, handles + beyond)
+    return figure
+
+
+def _counts(most, points=60):
+    """Whole numbers from 1 to `most`, evenly spread on a log scale."""
+    return sorted({round(most ** (i / points)) for i in range(points + 1)} | {1, most})
+
+
+@figure_function
+def tokens_and_pace(context=1000, model=LLAMA_8B, chip=A100):
+    """Tokens a second in all, and each user's, against users of `context` tokens, up to as
+    many as fit in memory."""
+    figure, (total, each) = new_figure(4.4, 2, sharex=True)
+    users = _counts(users_that_fit(context, model, chip))
+    paces = [1 / max(step_parts(n, n * context, 0, model, chip)) for n in users]
+    for axes, values, label, linestyle in [
+        (total, [n * pace for n, pace in zip(users, paces)], "all users (tokens/s)", "-"),
+        (each, paces, "each user (tokens/s)", (0, (5, 2))),
+    ]:
+        axes.plot(users, values, color=COLOR["decode"], ls=linestyle)
+        axes.plot([users[0], users[-1]], [values[0], values[-1]], "o", color=COLOR["decode"])
+        axes.set_ylim(0, 1.18 * max(values))
+        axes.set_ylabel(label)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        last = 11 if values[-1] > values[0] else -11  # beside the curve, not on it
+        for end, offset, ha in [(0, 11, "left"), (-1, last, "right")]:
+            _note(axes, f"{values[end]:,.0f}", (users[end], values[end]), (0, offset), ha=ha)
+    each.set_xscale("log")
+    _plain_log(each.xaxis, [*_log_ticks(1, users[-1], (1,)), users[-1]])
+    each.set_xlabel("users in one step")
+    return figure
+
+
+@figure_function
+def step_lines(contexts=(100, 1000, 2000), model=LLAMA_8B, chip=A100):
+    """Time of one step (ms) against users, one line a context (tokens); each ends where memory
+    is full. A dot marks where arithmetic becomes the slower job."""
+    figure, axes = new_figure(4.1)
+    ends = []
+    for context, linestyle in zip(sorted(contexts, reverse=True), DASHES[::-1][-len(contexts) :]):
+        most = users_that_fit(context, model, chip)
+        parts = {n: step_parts(n, n * context, 0, model, chip) for n in range(1, most + 1)}
+        turn = next((n for n, (arithmetic, memory) in parts.items() if arithmetic >= memory), most)
+        for color, first, last in [("cache", 1, turn), ("decode", turn, most)]:
+            users = [n for n in sorted({*_counts(most), turn}) if first <= n <= last]
+            times = [1000 * max(parts[n]) for n in users]
+            axes.plot(users, times, color=COLOR[color], ls=linestyle)
+        axes.plot(most, times[-1], "s", color=COLOR["wall"])
+        text = f"{context:,} tokens:\n{most:,} users, {times[-1]:.1f} ms"
+        ends.append(times[-1])
+        # Two lines that end at the same height: the second label goes above the first.
+        level = ends[1:] and abs(ends[-1] / ends[-2] - 1) < 0.2
+        _note(axes, text, (most, times[-1]), (-9, 36 if level else 4))
+        if turn < most:
+            time = 1000 * max(parts[turn])
+            axes.plot(turn, time, "o", color=COLOR["decode"])
+            _note(axes, f"from {turn} users on,\narithmetic is slower", (turn, time), (8, -16))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(5, 1.5 * max(ends))
+    _plain_log(axes.xaxis, _log_ticks(1, 1e6, (1,)))
+    _plain_log(axes.yaxis, _log_ticks(5, 1.5 * max(ends)))
+    axes.set_xlim(1, 1e4)
+    axes.set_xlabel("users in one step")
+    axes.set_ylabel("time of one step (ms)")
+    return figure
+
+
+@figure_function
+def roofline(points, chip=A100):
+    """Operations a second against operations a byte, under the chip's two walls.
+
+    points: label -> (operations, bytes, seconds) of one step."""
+    figure, axes = new_figure(4.2)
+    ridge = chip.peak / chip.bandwidth
+    spots = {k: (flops / size, flops / time) for k, (flops, size, time) in points.items()}
+    low = min([0.5, *(x / 2 for x, _ in spots.values())])
+    high = max([30 * ridge, *(4 * x for x, _ in spots.values())])
+    bottom = low * chip.bandwidth
+    axes.plot([low, ridge, high], [bottom, chip.peak, chip.peak], color=COLOR["wall"])
+    axes.plot([ridge, ridge], [bottom, chip.peak], color=COLOR["wall"], ls=DASHES[2])
+    _note(axes, f"ridge: {ridge:.0f}\noperations/byte", (ridge, bottom), (6, 20))
+    _note(axes, "arithmetic's wall", (high, chip.peak), (0, 9), "wall", ha="right")
+    _note(
+        axes,
+        "memory's wall",
+        ((low * ridge) ** 0.5, chip.bandwidth * (low * ridge) ** 0.5),
+        (-5, 5),
+        "wall",
+        ha="center",
+        va="bottom",
+        rotation=45,
+        rotation_mode="anchor",
+        transform_rotates_text=True,
+    )
+    for label, (x, y) in spots.items():
+        read = label.startswith("prefill")
+        axes.plot(x, y, "^" if read else "o", color=COLOR["prefill" if read else "decode"], ms=8)
+        if x > ridge:
+            _note(axes, label.replace(", ", ",\n"), (x, y), (0, -8), ha="center", va="top")
+        else:  # above the slope if there is room to the left, else below it
+            _note(axes, label, (x, y), (-9, 6) if x > 20 * low else (9, -7))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(low, high)
+    axes.set_ylim(bottom, 2.5 * chip.peak)
+    _plain_log(axes.xaxis, _log_ticks(low, high, (1,)))
+    _plain_log(axes.yaxis, _log_ticks(bottom, 2.5 * chip.peak, (1,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e12:,g}"))
+    axes.set_xlabel("arithmetic intensity (operations/byte)")
+    axes.set_ylabel("speed (trillion operations/s)")
+    return figure
+
+
+# --- fixed or continuous ---------------------------------------------------------------
+
+
+@figure_function
+def toy_grids(fixed, continuous, names="ABCDEF"):
+    """Slots by steps of two SlotRuns; a dashed cell is empty, a cross in it says that somebody
+    waits."""
+    longest = max(len(fixed.steps), len(continuous.steps))
+    figure, panels = new_figure(4.2, 2, sharex=True)
+    for axes, run, label in zip(panels, (fixed, continuous), ("fixed", "continuous")):
+        for column, step in enumerate(run.steps, start=1):
+            for slot, request in enumerate(step.slots):
+                _toy_cell(axes, column, slot, request, step.waiting, names)
+        axes.set_xlim(0.4, longest + 0.6)
+        _rows(axes, [str(slot + 1) for slot in range(run.slots)])
+        axes.grid(False)
+        axes.set_ylabel(f"{label}\nslot (number)")
+        axes.spines[:].set_visible(False)
+        axes.tick_params(axis="x", length=0)
+    panels[-1].set_xticks(range(1, longest + 1))
+    panels[-1].set_xlabel("step (number)")
+    waits = Line2D([], [], color=COLOR["queue"], marker="x", ls="", label="empty, somebody waits")
+    _key(figure, [Patch(fill=False, ec=COLOR["muted"], ls="--", label="empty"), waits])
+    return figure
+
+
+def _toy_cell(axes, column, slot, request, waiting, names):
+    corner = (column - 0.44, slot - 0.42)
+    if request is None:
+        axes.add_patch(Box(corner, 0.88, 0.84, fill=False, ec=COLOR["muted"], ls="--"))
+        if waiting:
+            axes.plot(column, slot, "x", color=COLOR["queue"])
+        return
+    axes.add_patch(Box(corner, 0.88, 0.84, fc=COLOR["decode"], alpha=(0.2, 0.45)[request % 2]))
+    axes.text(column, slot, names[request], ha="center", va="center")
+
+
+@figure_function
+def traffic_bars(results):
+    """Tokens a second in all, and the mean wait for the first token (s), at each rate.
+
+    results: rate in requests a second -> (fixed SlotRun, continuous SlotRun)."""
+    figure, panels = new_figure(4.8, 2)
+    for axes, name, label, value, decimals in [
+        (panels[0], "decode", "all requests (tokens/s)", lambda run: run.tokens_per_second, 0),
+        (panels[1], "queue", "mean wait for\nthe first token (s)", lambda run: run.mean_wait, 2),
+    ]:
+        for place, pair in enumerate(results.values()):
+            for shift, run in zip((-0.2, 0.2), pair):
+                axes.bar(place + shift, value(run), 0.36, **_fill(name, hatched=shift < 0))
+                text = f"{value(run):,.{decimals}f}"
+                _note(axes, text, (place + shift, value(run)), (0, 7), ha="center")
+        axes.set_xticks(range(len(results)), [f"{rate:g}" for rate in results])
+        axes.margins(y=0.2)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(label)
+    panels[1].set_xlabel("rate (requests/s)")
+    _key(figure, [_hatched("muted", "fixed"), _solid("muted", "continuous")])
+    return figure
+
+
+def _steps_of(points):
+    """The points (time, value) where the value changes, and the last, as two lists."""
+    kept = [points[0]]
+    for point in points[1:]:
+        if point[1] != kept[-1][1]:
+            kept.append(point)
+    return tuple(zip(*kept, points[-1]))
+
+
+def _changes(run):
+    """Slots in use, and requests waiting, against seconds: each as two lists."""
+    used, waiting, end = [], [], run.steps[0].start
+    for step in run.steps:
+        if step.start > end:  # idle since the step before ended
+            used.append((end, 0))
+            waiting.append((end, 0))
+        used.append((step.start, run.slots - step.slots.count(None)))
+        waiting.append((step.start, step.waiting))
+        end = step.end
+    return _steps_of([*used, (end, 0)]), _steps_of([*waiting, (end, 0)])
+
+
+@figure_function
+def slots_over_time(runs):
+    """Slots in use and requests waiting against the clock (s), one panel a SlotRun.
+
+    runs: label -> SlotRun."""
+    figure, panels = new_figure(0.8 + 1.7 * len(runs), len(runs), sharex=True, sharey=True)
+    for axes, (label, run) in zip(panels if len(runs) > 1 else [panels], runs.items()):
+        used, waiting = _changes(run)
+        axes.fill_between(*used, step="post", color=COLOR["decode"], alpha=0.35, lw=0)
+        axes.step(*used, where="post", color=COLOR["decode"])
+        axes.step(*waiting, where="post", color=COLOR["queue"], ls=DASHES[1])
+        axes.set_ylabel(f"{label}\nrequests")
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(left=0)
+    axes.set_xlabel("time on the clock (s)")
+    _key(figure, [_line("decode", "in a slot"), _line("queue", "waiting", ls=DASHES[1])])
+    return figure
+
+
+# --- the tiny server -------------------------------------------------------------------
+
+
+# What the kitchen is drawn with: paper inside, ink around.
+OUTLINE = {"fc": COLOR["paper"], "ec": COLOR["ink"], "lw": 1.4}
+# number, where its words begin, name, what it is in the kitchen
+PARTS = [
+    (1, (2, 90), "load generator", "the dining room\nsends orders"),
+    (2, (41, 90), "queue", "the order rail"),
+    (3, (72, 90), "admit", "next order only if\nshelf and stove\nhave room"),
+    (4, (43, 17), "batcher", "one cook, several\nplates a pass"),
+    (5, (80, 17), "cache", "shelf space,\ncut in pages"),
+    (6, (14.8, 17), "metrics", "the manager's\nclipboard"),
+]
+
+
+@figure_function
+def kitchen():
+    """The server as a restaurant kitchen: its six parts, numbered in the order of the book."""
+    figure, axes = new_figure(4.7)
+    axes.set_axis_off()
+    axes.set_xlim(0, 108)
+    axes.set_ylim(0, 94)
+    axes.set_aspect("equal")
+    for corner, width, height in [((0, 30), 36.5, 64), ((38.5, 0), 69.5, 94)]:
+        axes.add_patch(Box(corner, width, height, fc=COLOR["grid"], alpha=0.35, ec="none"))
+    for low, high in [(30, 38), (46, 64), (72, 94)]:  # a wall with two hatches
+        axes.plot([37.5, 37.5], [low, high], color=COLOR["muted"], lw=3, solid_capstyle="butt")
+    for x, y in [(9, 60), (27, 56), (13, 40)]:
+        _table(axes, x, y)
+    _ticket(axes, 28.5, 71, 6)
+    _rail(axes, 42, 80)
+    _cook(axes, 93, 56)
+    _ticket(axes, 84.5, 66, 7)
+    _cook(axes, 55, 41)
+    _stove(axes, 42, 24)
+    _shelves(axes, 81, 24)
+    _clipboard(axes, 1, 3)
+    _arrow(axes, (34, 68), (43, 68), "prefill")  # orders go in
+    _arrow(axes, (71, 74), (83, 66), "prefill")
+    _arrow(axes, (83, 58), (71.5, 44), "prefill")
+    _arrow(axes, (41, 42), (21.5, 42), "decode")  # plates come out
+    _arrow(axes, (94, 54.5), (94, 47), "muted", "<|-|>", "--")  # is there room?
+    _arrow(axes, (71, 34), (80, 34), "held", "<|-|>")
+    _arrow(axes, (41, 27), (16, 24), "muted", "-|>", "--")  # every step is written down
+    for number, (x, y), name, words in PARTS:
+        axes.add_patch(Circle((x + 2.6, y), 2.6, fc=COLOR["ink"], ec="none"))
+        middle = {"va": "center_baseline", "weight": "bold"}
+        axes.text(x + 2.6, y, number, color=COLOR["paper"], ha="center", **middle)
+        axes.text(x + 6.6, y, name, **middle)
+        axes.text(x, y - 3.4, words, va="top", linespacing=1.25)
+    return figure
+
+
+def _arrow(axes, start, end, name, style="-|>", linestyle="-"):
+    shape = {"arrowstyle": style, "mutation_scale": 12, "shrinkA": 0, "shrinkB": 0}
+    arrow = FancyArrowPatch(start, end, color=COLOR[name], lw=1.8, ls=linestyle, **shape)
+    axes.add_patch(arrow)
+
+
+def _rounded(axes, corner, width, height, radius):
+    style = f"round,pad=0,rounding_size={radius}"
+    axes.add_patch(FancyBboxPatch(corner, width, height, style, **OUTLINE))
+
+
+def _cook(axes, x, y):
+    """Head, shoulders and a tall hat; (x, y) is the middle of the chest."""
+    axes.add_patch(Wedge((x, y), 5.6, 0, 180, **OUTLINE))
+    axes.add_patch(Circle((x, y + 7.6), 3.2, **OUTLINE))
+    _rounded(axes, (x - 4.1, y + 12), 8.2, 5, 2.4)
+    axes.add_patch(Box((x - 2.9, y + 9.4), 5.8, 3.2, **OUTLINE))
+
+
+def _table(axes, x, y):
+    """A round table with two guests and a plate."""
+    for seat in (x - 4.2, x + 4.2):
+        axes.add_patch(Wedge((seat, y + 1), 3.2, 0, 180, **OUTLINE))
+        axes.add_patch(Circle((seat, y + 5.9), 2, **OUTLINE))
+    axes.add_patch(Ellipse((x, y - 0.3), 15, 5.4, **OUTLINE))
+    axes.add_patch(Ellipse((x, y), 5.4, 2, fc=COLOR["decode"], ec="none"))
+
+
+def _ticket(axes, x, y, height):
+    """An order whose upper left corner is (x, y): the longer, the longer its prompt."""
+    axes.add_patch(Box((x, y - height), 4.4, height, **OUTLINE | {"ec": COLOR["prefill"]}))
+    for line in range(1, int(height / 1.6)):
+        level = y - 1.6 * line
+        axes.plot([x + 1, x + 3.4], [level, level], color=COLOR["prefill"], lw=0.9)
+
+
+def _rail(axes, x, y):
+    """Tickets of several lengths on the order rail, the oldest on the right."""
+    for place, height in enumerate([6, 12, 5, 8]):
+        _ticket(axes, x + 1.6 + 6.6 * place, y + 0.5, height)
+    line = {"color": COLOR["queue"], "lw": 4, "solid_capstyle": "round", "zorder": 3}
+    axes.plot([x, x + 27], [y, y], **line)
+
+
+def _stove(axes, x, y):
+    """Four places, three of them taken."""
+    for place in range(4):
+        corner = (x + 1.6 + 6.7 * place, y + 15)
+        if place < 3:
+            axes.add_patch(Box(corner, 5, 3.4, **OUTLINE))
+            plate = Ellipse((corner[0] + 2.5, y + 18.4), 5, 2, fc=COLOR["decode"], ec=COLOR["ink"])
+            axes.add_patch(plate)
+        else:
+            axes.add_patch(Box(corner, 5, 3.4, fill=False, ec=COLOR["muted"], ls="--"))
+    axes.add_patch(Box((x, y), 28, 15, **OUTLINE))
+    _rounded(axes, (x + 5, y + 2), 18, 7.4, 1.5)
+    for place in range(4):
+        knob = (x + 4.1 + 6.7 * place, y + 12.3)
+        axes.add_patch(Circle(knob, 1, fc=COLOR["muted"], ec="none"))
+
+
+def _shelves(axes, x, y):
+    """Pages held, pages promised (hatched) and free ones."""
+    for shelf, states in enumerate(["hhhhh", "hhhpp", "hp"]):
+        level = y + 7.2 * shelf
+        for place, state in enumerate(states):
+            name = {"h": "held", "p": "promised"}[state]
+            box = Box((x + 0.9 + 4.6 * place, level + 0.5), 3.7, 5, fc=COLOR[name], ec=COLOR[name])
+            if state == "p":
+                box.set(facecolor=COLOR["paper"], hatch=HATCH[name])
+            axes.add_patch(box)
+        axes.plot([x, x + 23.8], [level, level], color=COLOR["ink"], lw=1.8)
+    for side in (x, x + 23.8):
+        axes.plot([side, side], [y - 2, y + 21.5], color=COLOR["ink"], lw=1.8)
+
+
+def _clipboard(axes, x, y):
+    """Some lines of writing and a curve that climbs."""
+    _rounded(axes, (x, y), 12.5, 18.5, 1.2)
+    _rounded(axes, (x + 3.6, y + 17.2), 5.3, 2.8, 1)
+    for line in range(3):
+        level = y + 14 - 2.4 * line
+        axes.plot([x + 2, x + 10.5], [level, level], color=COLOR["muted"], lw=1.2)
+    axes.plot(
+        [x + 2, x + 5, x + 7.5, x + 10.5], [y + 2, y + 2.6, y + 4.4, y + 7], color=COLOR["queue"]
+    )
+
+
+@figure_function
+def chat_bars(run, names=None, until=None):
+    """One bar a chat against the clock: waiting in the queue, reading its prompt, writing; a
+    dot at its first token. `until` (s) cuts the picture off there."""
+    end = max(run.done) if until is None else until
+    chats = [chat for chat in range(len(run.workload)) if run.workload.send[chat] < end]
+    names = _names(len(run.workload), names)
+    factor, unit = _unit(end)
+    figure, axes = new_figure(1.15 + 0.34 * len(chats))
+    for row, chat in enumerate(chats):
+        times = run.workload.send[chat], run.admitted[chat], run.first[chat], run.done[chat]
+        sent, admitted, first, done = (factor * min(time, end) for time in times)
+        if admitted > sent:
+            _hbar(axes, row, sent, admitted, "queue", hatched=True)
+        if first > admitted:
+            _hbar(axes, row, admitted, first, "prefill")
+        if done > first:
+            _hbar(axes, row, first, done, "decode", height=0.34)
+        if run.first[chat] <= end:
+            axes.plot(first, row, "o", color=COLOR["ink"], ms=6, zorder=3)
+    _rows(axes, [names[chat] for chat in chats])
+    axes.set_xlim(0, factor * end * (1.02 if until is None else 1))
+    axes.set_ylabel("chat")
+    axes.set_xlabel(f"time on the clock ({unit})")
+    handles = [
+        _hatched("queue", "waits in the queue"),
+        _solid("prefill", "reads its prompt"),
+        _solid("decode", "writes"),
+        _line("ink", "first token", marker="o", ls=""),
+    ]
+    _key(figure, handles)
+    return figure
+
+
+class _Watched(Server):
+    """The same server, noting what a Run does not keep: the sizes of each step and its pages."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.sizes, self.pages = [], []
+
+    def cost(self):
+        """3. Note running chats, their contexts and the joining prompts (tokens)."""
+        prompts = self.workload.prompts
+        context = sum(prompts[chat] + made for chat, made in self.running.items())
+        self.sizes.append((len(self.running), context, sum(prompts[c] for c in self.joined)))
+        super().cost()
+
+    def write(self):
+        """4. Note who holds which page, who is owed one, and who waits."""
+        super().write()
+        pages = {page: (chat, True) for chat, table in self.pool.tables.items() for page in table}
+        # A promise is a number of pages, not these pages: show it on the next free ones.
+        free = iter(self.pool.free)
+        for chat, table in self.pool.tables.items():
+            for _ in range(self.pool.promises[chat] - len(table)):
+                pages[next(free)] = (chat, False)
+        self.pages.append((pages, list(self.queue)))
+
+
+def _replay(run, model=LLAMA_8B, chip=A100):
+    """Serve a run's workload again and watch. Raises ValueError if the steps differ."""
+    server = _Watched(run.workload, run.pages, run.limit, run.page_size, model, chip)
+    if server.serve().steps != run.steps:
+        raise ValueError("the run was made by another server, model or chip: it cannot be replayed")
+    return server
+
+
+@figure_function
+def page_strip(run, names=None):
+    """Pages by steps: who holds each page, and (hatched) which free pages are promised. Above,
+    who waits."""
+    names = _names(len(run.workload), names)
+    watched = _replay(run).pages
+    late = sorted({chat for _, queue in watched for chat in queue})
+    figure, axes = new_figure(1.3 + 0.3 * (run.pages + len(late)))
+    for page in range(run.pages):
+        column = 1
+        for state, stretch in groupby(pages.get(page) for pages, _ in watched):
+            length = len(list(stretch))
+            _stretch(axes, column, length, page, state, names)
+            column += length
+    for row, chat in enumerate(reversed(late)):
+        steps = [number for number, (_, queue) in enumerate(watched, 1) if chat in queue]
+        y = -1.1 - row
+        axes.plot([steps[0] - 0.4, steps[-1] + 0.4], [y, y], color=COLOR["queue"], lw=3)
+        _note(axes, f"{names[chat]} waits", (steps[0] - 0.4, y), (0, 8), "queue", ha="left")
+    _rows(axes, [str(page) for page in range(run.pages)])
+    axes.set_ylim(run.pages - 0.4, -0.6 - 1.1 * len(late))
+    axes.grid(False)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlim(0.4, len(watched) + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
+    axes.set_ylabel("page (number)")
+    axes.set_xlabel("step (number)")
+    _key(figure, [_solid("held", "held"), _hatched("promised", "promised, not held")])
+    return figure
+
+
+def _stretch(axes, column, length, page, state, names):
+    corner, width, height = (column - 0.46, page - 0.42), length - 0.08, 0.84
+    if state is None:
+        axes.add_patch(Box(corner, width, height, fill=False, ec=COLOR["grid"]))
+        return
+    chat, held = state
+    if held:
+        shade = (0.2, 0.45)[chat % 2]
+        axes.add_patch(Box(corner, width, height, fc=COLOR["held"], alpha=shade, ec="none"))
+        axes.add_patch(Box(corner, width, height, fill=False, ec=COLOR["held"]))
+    else:
+        box = Box(corner, width, height, fc=COLOR["paper"], ec=COLOR["promised"])
+        box.set_hatch(HATCH["promised"])
+        axes.add_patch(box)
+    axes.text(
+        column + (length - 1) / 2,
+        page,
+        names[chat],
+        ha="center",
+        va="center",
+        bbox=None if held else {"fc": COLOR["paper"], "ec": "none", "pad": 1.5},
+    )
+
+
+@figure_function
+def step_times(run, until=3.0):
+    """Length of each step (ms) against the clock up to `until` (s): steps that read prompts,
+    and steps that only write."""
+    figure, axes = new_figure(3.4)
+    steps = [step for step in run.steps if step.start <= until]
+    read = [(s.start, 1000 * s.seconds) for s in steps if s.joined]
+    write = [(s.start, 1000 * s.seconds) for s in steps if not s.joined]
+    if write:
+        axes.plot(*zip(*write), "o", color=COLOR["decode"], ms=3.5)
+    if read:
+        _stems(axes, *zip(*read), "prefill")
+        axes.plot(*zip(*read), "^", color=COLOR["prefill"], ms=5)
+    axes.set_xlim(-0.012 * until, until)  # room for half a marker
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("time on the clock (s)")
+    axes.set_ylabel("length of the step (ms)")
+    handles = [
+        _line("prefill", "reads prompts", marker="^", lw=1, ms=5),
+        _line("decode", "only writes", marker="o", ls="", ms=3.5),
+    ]
+    _key(figure, handles)
+    return figure
+
+
+@figure_function
+def step_makeup(run, steps, model=LLAMA_8B, chip=A100):
+    """Arithmetic and memory (ms) of some steps, numbered from 1; the longer one decides."""
+    sizes = _replay(run, model, chip).sizes
+    figure, axes = new_figure(1.2 + 0.75 * len(steps))
+    labels, longest = [], 0
+    for row, number in enumerate(steps):
+        running, context, prompt = sizes[number - 1]
+        arithmetic, memory = (1000 * t for t in step_parts(running, context, prompt, model, chip))
+        write = 1000 * step_parts(running, 0, 0, model, chip)[0]
+        weights = 1000 * step_parts(0, 0, 0, model, chip)[1]
+        _hbar(axes, row - 0.19, 0, write, "decode", 0.34, hatched=True)
+        _hbar(axes, row - 0.19, write, arithmetic, "prefill", 0.34)
+        _hbar(axes, row + 0.19, 0, weights, "weights", 0.34)
+        _hbar(axes, row + 0.19, weights, memory, "cache", 0.34, hatched=True)
+        for y, value, other in [(-0.19, arithmetic, memory), (0.19, memory, arithmetic)]:
+            weight = "bold" if value >= other else "normal"
+            _note(axes, f"{value:.1f} ms", (value, row + y), weight=weight)
+        step = run.steps[number - 1]
+        chats = f"{step.chats} chat{'s' * (step.chats > 1)}"
+        labels.append(f"step {number}\n{chats}, {step.joined} new")
+        longest = max(longest, arithmetic, memory)
+    _rows(axes, labels)
+    _room(axes, [longest], [f"{longest:.1f} ms  "])
+    axes.set_xlabel("time (ms)")
+    handles = [
+        _hatched("decode", "arithmetic: writing"),
+        _solid("prefill", "arithmetic: prompts"),
+        _solid("weights", "memory: weights"),
+        _hatched("cache", "memory: cache"),
+    ]
+    _key(figure, handles)
+    return figure
+
+
+def _sorted_curve(axes, values, color, linestyle, counts=None):
+    """Share (%) of the values at or below each one, as a line that rises to 100."""
+    counts = [1] * len(values) if counts is None else counts
+    total, seen, x, y = sum(counts), 0, [], []
+    for value, count in sorted(zip(values, counts)):
+        seen += count
+        if count:
+            x.append(value)
+            y.append(100 * seen / total)
+    axes.step([x[0], *x], [0, *y], where="post", color=COLOR[color], ls=linestyle)
+
+
+@figure_function
+def waits(runs):
+    """Share of chats (%) whose first token came within so many seconds; p50 and p99 marked.
+
+    runs: label -> Run."""
+    figure, axes = new_figure(3.6)
+    handles, low, high = [], [], []
+    for (label, run), linestyle in zip(runs.items(), DASHES):
+        ttft = [first - sent for first, sent in zip(run.first, run.workload.send)]
+        _sorted_curve(axes, ttft, "queue", linestyle)
+        points = {q: percentile(ttft, q) for q in (50, 99)}
+        for q, value in points.items():
+            axes.plot(value, q, "o", color=COLOR["queue"])
+            if len(runs) <= 2:
+                name = f"{label}\n" if q == 50 else ""
+                _note(axes, f"{name}p{q} {_seconds(value)}", (value, q), (7, -7))
+        text = f"{label}: p50 {_seconds(points[50])}, p99 {_seconds(points[99])}"
+        handles.append(_line("queue", text, ls=linestyle))
+        low.append(min(ttft))
+        high.append(max(ttft))
+    axes.set_xscale("log")
+    axes.set_xlim(0.8 * min(low), (6 if len(runs) <= 2 else 1.3) * max(high))
+    _plain_log(axes.xaxis, _log_ticks(0.8 * min(low), 6 * max(high), (1,)))
+    axes.set_ylim(0, 104)
+    axes.set_xlabel("wait for the first token (s)")
+    axes.set_ylabel("share of chats (%)")
+    if len(runs) > 2:
+        _key(figure, handles, 1)
+    return figure
+
+
+@figure_function
+def gaps(run):
+    """Two kinds of TBT (ms), sorted: every gap of every chat, and one average a chat."""
+    figure, axes = new_figure(3.6)
+    lengths = [1000 * s.seconds for s in run.steps]
+    counts = [s.chats - s.joined for s in run.steps]
+    chats = zip(run.first, run.done, run.workload.replies)
+    means = [1000 * (done - first) / (reply - 1) for first, done, reply in chats if reply > 1]
+    _sorted_curve(axes, means, "ink", DASHES[1])
+    _sorted_curve(axes, lengths, "decode", "solid", counts)
+    for values, weights, color, name, height in [
+        (means, None, "ink", "one average\na chat", 30),
+        (lengths, counts, "decode", "every gap", 62),
+    ]:
+        p99 = percentile(values, 99, weights)
+        axes.plot([p99, p99], [0, 99], color=COLOR[color], lw=1, ls=DASHES[2])
+        axes.plot(p99, 99, "o", color=COLOR[color])
+        _note(axes, f"{name}\np99 {p99:.1f} ms", (p99, height), (5, 0), color)
+    axes.set_xscale("log")
+    low, high = 0.9 * min(means + lengths), 1.1 * max(means + lengths)
+    axes.set_xlim(low, high)
+    _plain_log(axes.xaxis, _log_ticks(low, high, (1, 2, 3, 5, 8)))
+    axes.set_ylim(0, 104)
+    axes.set_xlabel("time between tokens (ms)")
+    axes.set_ylabel("share of gaps or chats (%)")
+    return figure
+
+
+@figure_function
+def arrivals(workload, until=None):
+    """The chats as they are sent: prompt tokens up, reply tokens down, against the clock (s)."""
+    figure, axes = new_figure(3.2)
+    end = workload.send[-1] if until is None else until
+    chats = [chat for chat, time in enumerate(workload.send) if time <= end]
+    sent = [workload.send[chat] for chat in chats]
+    prompts = [workload.prompts[chat] for chat in chats]
+    replies = [-workload.replies[chat] for chat in chats]
+    _stems(axes, sent, prompts, "prefill")
+    _stems(axes, sent, replies, "decode")
+    axes.axhline(0, color=COLOR["muted"], lw=0.8)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{abs(value):,.0f}"))
+    axes.set_xlabel("time sent (s)")
+    axes.set_ylabel("length (tokens)")
+    handles = [_line("prefill", "prompt, upwards"), _line("decode", "reply, downwards")]
+    _key(figure, handles)
+    return figure
+
+
+@figure_function
+def first_seconds(run, seconds=3.0):
+    """The first seconds of a run: pages held and promised under the ceiling, and the queue;
+    the moment the cache first held a chat out is marked."""
+    figure, (pages, queue) = new_figure(4.4, 2, sharex=True, height_ratios=[3, 2])
+    steps = [step for step in run.steps if step.start <= seconds]
+    clock = [step.start for step in steps]
+    promised = [step.held + step.owed for step in steps]
+    held = [step.held for step in steps]
+    pages.fill_between(clock, held, step="post", color=COLOR["held"], alpha=0.3, lw=0)
+    pages.step(clock, held, where="post", color=COLOR["held"], lw=1.4)
+    pages.step(clock, promised, where="post", color=COLOR["promised"], lw=1.4)
+    pages.axhline(run.pages, color=COLOR["wall"], ls=DASHES[1])
+    queue.step(clock, [step.queue for step in steps], where="post", color=COLOR["queue"])
+    full = report(run).cache_full_at
+    if full is not None and full <= seconds:
+        for axes in (pages, queue):
+            axes.axvline(full, color=COLOR["wall"], ls=DASHES[2])
+        text = f"{full:.2f} s: the cache\nholds a chat out"
+        _note(queue, text, (full, 0.8), (6, 0), xycoords=("data", "axes fraction"))
+    pages.set_ylim(0, 1.15 * run.pages)
+    pages.set_ylabel("cache (pages)")
+    queue.set_ylim(0, max(4, 1.1 * max(step.queue for step in steps)))
+    queue.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    queue.set_ylabel("queue (chats)")
+    queue.set_xlim(0, seconds)
+    queue.set_xlabel("time on the clock (s)")
+    handles = [
+        _line("held", "held", lw=1.4),
+        _line("promised", "promised", lw=1.4),
+        _line("wall", f"all {run.pages} pages", ls=DASHES[1]),
+    ]
+    _key(figure, handles, 3)
+    return figure
+
+
+@figure_function
+def light_and_heavy(reports):
+    """The p99 wait for the first token (s) beside the p99 gap (ms) at each rate.
+
+    reports: rate in chats a second -> Report."""
+    figure, panels = new_figure(3.4, 1, 2)
+    values = list(reports.values())
+    for axes, name, label, read, show in [
+        (panels[0], "queue", "p99 wait for the first token (s)", lambda r: r.ttft_p99, _seconds),
+        (panels[1], "decode", "p99 gap (ms)", lambda r: 1000 * r.tbt_p99, lambda v: f"{v:.1f} ms"),
+    ]:
+        heights = [read(each) for each in values]
+        axes.bar(range(len(values)), heights, 0.6, color=COLOR[name])
+        for place, height in enumerate(heights):
+            _note(axes, show(height), (place, height), (0, 8), ha="center")
+        if heights[0] < 0.75 * heights[-1]:  # over the first bar, level with the last
+            growth = f"{heights[-1] / heights[0]:.1f} times\nas long"
+            axes.text(0, heights[-1], growth, ha="center", va="center", weight="bold")
+        axes.set_xticks(range(len(values)), [f"{rate:g}" for rate in reports])
+        axes.set_xlim(-0.5, len(values) - 0.5)
+        axes.set_ylim(0, 1.15 * max(heights))
+        axes.set_ylabel(label)
+        axes.set_xlabel("rate (chats/s)")
+    return figure
+
+
+@figure_function
+def settings_bars(reports):
+    """The p99 wait for the first token (s) in each setting, and the wall it ran into.
+
+    reports: (pages, limit) -> Report."""
+    figure, axes = new_figure(0.7 + 0.5 * len(reports))
+    values = [rep.ttft_p99 for rep in reports.values()]
+    texts = [f"{_seconds(rep.ttft_p99)}, wall: {rep.wall}" for rep in reports.values()]
+    for row, (value, text) in enumerate(zip(values, texts)):
+        _hbar(axes, row, 0, value, "queue")
+        _note(axes, text, (value, row))
+    _rows(axes, [f"{pages:,} pages,\n{limit} chats" for pages, limit in reports])
+    _room(axes, values, texts)
+    axes.set_xlabel("p99 wait for the first token (s)")
+    return figure
+
+
+@figure_function
+def order_ranges(results):
+    """The p99 wait (s) over orders of the same chats: a dot an order, the first one marked.
+
+    results: label -> list of seconds, the original order first."""
+    figure, axes = new_figure(1.2 + 0.5 * len(results))
+    for row, values in enumerate(results.values()):
+        axes.plot([min(values), max(values)], [row, row], color=COLOR["queue"], lw=1)
+        axes.plot(values[1:], [row] * (len(values) - 1), "o", color=COLOR["queue"], ms=4)
+        axes.plot(values[0], row, "D", color=COLOR["ink"], ms=7, mfc="none")
+        _note(axes, _seconds(min(values)), (min(values), row), (-9, 0))
+        _note(axes, _seconds(max(values)), (max(values), row), (9, 0))
+    _rows(axes, list(results))
+    axes.set_xscale("log")
+    flat = [value for values in results.values() for value in values]
+    # Room for the printed ends on both sides: 55 points each, on a log scale.
+    longest = max(len(line) for label in results for line in label.split("\n"))
+    width = 72 * WIDTH - 25 - CHARACTER * longest - 2 * 55
+    aside = 10 ** (55 * log10(max(flat) / min(flat)) / width)
+    low, high = min(flat) / aside, max(flat) * aside
+    axes.set_xlim(low, high)
+    _plain_log(axes.xaxis, _log_ticks(low, high, (1, 3)))
+    axes.set_xlabel("p99 wait for the first token (s)")
+    handles = [
+        _line("ink", "the original order", marker="D", ls="", mfc="none", ms=7),
+        _line("queue", "another order", marker="o", ls="", ms=4),
+    ]
+    _key(figure, handles)
+    return figure
