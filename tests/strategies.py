@@ -22,6 +22,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 HUGE = 10**400  # a whole number that no float can hold
 NOT_NUMBERS = [True, False, np.True_, np.False_, "3", None, 1j, [3], np.array(3)]
+NOT_NUMBERS.append(np.timedelta64(3, "s"))  # NumPy calls it an integer
 NOT_FINITE = [math.nan, math.inf, -math.inf, np.float64("nan")]
 # For a count that must be at least 1, and for a measure that must be above 0.
 BAD_COUNTS = [0, -1, 1.5, np.int64(0), np.float64(2.5), *NOT_FINITE, *NOT_NUMBERS, HUGE]

@@ -60,7 +60,8 @@ def test_pages_for_hold_the_tokens_and_no_page_is_idle(tokens, page_size):
 
 def test_the_page_of_the_lesson():
     assert PAGE_SIZE == 16 and ts.pages_for(150) == 10
-    assert [ts.pages_for(total) for total in (34 + 10, 157 + 27, 457 + 23, 248 + 41)] == [3, 12, 30, 19]
+    first_four = (34 + 10, 157 + 27, 457 + 23, 248 + 41)
+    assert [ts.pages_for(total) for total in first_four] == [3, 12, 30, 19]
     assert [ts.pages_for(tokens) for tokens in (0, 1, 16, 17, 32, 33)] == [0, 1, 1, 2, 2, 3]
 
 

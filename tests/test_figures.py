@@ -76,6 +76,7 @@ POINTS = {
     "decode, 256 users": point(256, 1000, 0),
     "prefill, 577 tokens": point(0, 0, 577),
 }
+SLOWER = {1: [3.5, 0.2], 1.5: [10.0, 2.0], 2: [17.0, 4.0]}
 DRAW = {
     "kitchen": [lambda: figures.kitchen()],
     "chat_bars": [
@@ -108,6 +109,7 @@ DRAW = {
     ],
     "settings_bars": [lambda: figures.settings_bars(SETTINGS)],
     "order_ranges": [lambda: figures.order_ranges(ORDERS)],
+    "slower_steps": [lambda: figures.slower_steps(SLOWER, ("few pages", "many pages"))],
     "step_bars": [lambda: figures.step_bars(), lambda: figures.step_bars((8, 2000), 100)],
     "tokens_and_pace": [
         lambda: figures.tokens_and_pace(),
@@ -283,7 +285,7 @@ def test_without_colour_the_forms_still_differ(drawing):
 
 # --- labels ----------------------------------------------------------------------------
 
-UNITS = {"s", "ms", "%", "tokens", "tokens/s", "chats/s", "requests/s", "number", "pages", "chats"}
+UNITS = {"times", "s", "ms", "%", "tokens", "tokens/s", "chats/s", "requests/s", "number", "pages", "chats"}
 UNITS |= {"operations/byte", "trillion operations/s"}
 COUNTED = {"chat", "users", "users in one step", "requests"}  # the label is what is counted
 
@@ -806,6 +808,13 @@ def test_order_ranges_values():
     ranges = [line.get_xdata() for line in of(axes, "queue") if line.get_marker() == "None"]
     assert [list(ends) for ends in ranges] == [[1.0, 4.0], [0.05, 0.06]]
     assert texts(axes) == ["1.00 s", "4.00 s", "0.050 s", "0.060 s"]
+
+
+def test_slower_steps_values():
+    (axes,) = figures.slower_steps(SLOWER, ("few pages", "many pages")).axes
+    curves = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
+    assert curves == [([1, 1.5, 2], [3.5, 10.0, 17.0]), ([1, 1.5, 2], [0.2, 2.0, 4.0])]
+    assert texts(axes) == ["few pages", "many pages"]
 
 
 def test_kitchen_has_its_six_parts():

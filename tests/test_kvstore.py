@@ -1,4 +1,4 @@
-"""Real keys and values in pages: the same tables as the pool's, and the same attention as without."""
+"""Real keys and values in pages: the pool's tables, and the attention of unpaged arrays."""
 
 import copy
 import math
@@ -83,9 +83,8 @@ def test_any_script_gives_the_pools_tables_and_the_unpaged_attention(sizes, scri
             paged = store.attend(chat, layer, query)
             assert paged.shape == query.shape
             for head in range(sizes["heads"]):
-                plain = plain_attention(
-                    *(a.tolist() for a in (query[head], keys[:, layer, head], values[:, layer, head]))
-                )
+                parts = (query[head], keys[:, layer, head], values[:, layer, head])
+                plain = plain_attention(*(part.tolist() for part in parts))
                 assert np.allclose(paged[head], plain, rtol=1e-12, atol=1e-13)
 
 

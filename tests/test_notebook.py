@@ -1,12 +1,12 @@
 """What a chapter's cells call: `show`, `check`, `table`, and figures as SVG."""
 
 import json
+import re
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
@@ -17,7 +17,7 @@ import tinyserve.cache
 from tinyserve import exercises
 from tinyserve.exercises import check, compare
 from tinyserve.notebook import ROOT, show, trace
-from tinyserve.style import table, text
+from tinyserve.tables import PlainTable, clipboard, table, text
 
 # show
 
@@ -26,12 +26,12 @@ from tinyserve.style import table, text
     "thing, file, first_line, last_line",
     [
         (ts.serve, "batcher", "def serve(", "return Server("),
-        (ts.PagePool.grow, "cache", "def grow(self, chat, tokens):", "table.extend("),
-        (ts.PagePool(3).grow, "cache", "def grow(self, chat, tokens):", "table.extend("),
+        (ts.PagePool.grow, "cache", "def grow(self, chat, tokens):", "self.tables[chat] ="),
+        (ts.PagePool(3).grow, "cache", "def grow(self, chat, tokens):", "self.tables[chat] ="),
         (ts.PagePool.held, "cache", "@property", "return self.pages - len(self.free)"),
         (ts.PagePool, "cache", "class PagePool:", "self.promised -="),
         (ts.Step, "batcher", "class Step(namedtuple(", "__slots__ = ()"),
-        (ts.Chip, "roofline", "@dataclass(frozen=True)", "number("),
+        (ts.Chip, "roofline", "@dataclass(frozen=True)", "object.__setattr__("),
         (tinyserve.cache, "cache", '"""The KV cache as pages', "PAGE_SIZE = 16"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -199,11 +199,20 @@ def test_a_table_keeps_whole_numbers_whole_beside_a_gap():
     assert frame.loc["b"].tolist() == ["-", "-"]
 
 
-def test_a_table_leaves_its_frame_as_it_was():
-    frame = pd.DataFrame({"gap ms": [7.9409]}, index=pd.Index([34], name="step"))
-    assert table(frame).loc[34, "gap ms"] == "7.9"
-    assert table(frame).columns.name == "step"  # in the corner, on the line of the heads
-    assert frame.loc[34, "gap ms"] == 7.9409
+def test_a_row_of_another_length_is_refused():
+    with pytest.raises(ValueError):
+        table([[1, 2, 3]], ["queue", "wait s"])
+
+
+def test_the_plain_table_shows_what_the_frame_shows():
+    chats = ts.invented_chats(20)
+    runs = {"a": ts.serve(chats, 60, 4), "b": ts.serve(chats.at_rate(50), 60, 4)}
+    for frame in (clipboard(runs), clipboard(runs, "ttft_p99", "cache_full_at", "wall")):
+        plain = PlainTable(frame.values.tolist(), frame.columns, frame.index, None)
+        cells = re.findall("<t[hd]>(.*?)</t[hd]>", plain._repr_html_())
+        rows = [[index, *row] for index, row in zip(frame.index, frame.values.tolist())]
+        assert cells == ["", *frame.columns, *(cell for row in rows for cell in row)]
+        assert repr(plain).split() == frame.to_string().split()
 
 
 def test_a_trace_to_read():

@@ -23,6 +23,13 @@ def test_the_sizes_of_the_model():
     assert (page, 240 * page) == (2 * 2**20, 480 * 2**20)  # 2 MiB, 480 MiB
 
 
+def test_smaller_numbers_are_read_sooner_and_not_reckoned_sooner():
+    eight = ts.Model("8-bit", 8_030_261_248, 32, 8, 128, bytes_per_value=1)
+    assert eight.flops_per_token == ts.LLAMA_8B.flops_per_token
+    assert 2 * eight.weight_bytes == ts.LLAMA_8B.weight_bytes
+    assert 2 * eight.kv_bytes_per_token == ts.LLAMA_8B.kv_bytes_per_token
+
+
 def test_a_step_by_hand():
     # Memory: weights 2 bytes, cache 4 bytes a token (key and value, 2 bytes each), 1 byte a second.
     # Arithmetic: 2 operations a token, 2 operations a second.
@@ -131,11 +138,11 @@ def test_measures_are_refused(bad):
 
 
 def test_the_error_says_which():
-    with pytest.raises(ValueError, match="running chat 1 must be .* at least 1, not 0"):
+    with pytest.raises(ValueError, match=r"running chat 1 must be .* at least 1, not 0"):
         ts.step_seconds([5, 0, -1])
-    with pytest.raises(ValueError, match="prompt_tokens must be .* at least 0, not -1"):
+    with pytest.raises(ValueError, match=r"prompt_tokens must be .* at least 0, not -1"):
         ts.step_seconds([5], -1)
-    with pytest.raises(ValueError, match="share must be at most 1, not 1.1"):
+    with pytest.raises(ValueError, match=r"share must be at most 1, not 1\.1"):
         ts.pages_that_fit(share=1.1)
     with pytest.raises(ValueError, match="working must be at least 0, not -1"):
         ts.pages_that_fit(working=-1)

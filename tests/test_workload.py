@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies import BAD_COUNTS, BAD_MEASURES, BAD_TIMES, short, workloads
 
@@ -82,15 +82,16 @@ def test_the_rate_is_measured_or_said():
 
 @given(workloads(), st.floats(1e-3, 1e3))
 def test_at_rate_scales_every_gap(chats, rate):
-    if chats.rate is None:
-        return
+    assume(chats.rate is not None)
+    assume(chats.send[-1] * chats.rate / min(rate, 3) < 1e9)  # 30 years
     faster = chats.at_rate(rate)
     assert (faster.prompts, faster.replies, faster.rate) == (chats.prompts, chats.replies, rate)
+    # To the last digits; a float next to 0 has few of them.
     for time, scaled in zip(chats.send, faster.send):
-        assert math.isclose(scaled, time * chats.rate / rate, rel_tol=1e-12)
+        assert math.isclose(scaled, time * chats.rate / rate, rel_tol=1e-12, abs_tol=1e-300)
     again = faster.at_rate(3.0)
     for direct, chained in zip(chats.at_rate(3.0).send, again.send):
-        assert math.isclose(direct, chained, rel_tol=1e-12)
+        assert math.isclose(direct, chained, rel_tol=1e-12, abs_tol=1e-300)
 
 
 def test_at_rate_is_exact_where_it_can_be():
@@ -137,7 +138,7 @@ def test_token_counts_are_refused(bad):
     for draw in (ts.invented_chats, lambda n: ts.batching_requests("mixed", n)):
         with pytest.raises(ValueError) as error:
             draw(bad)
-        assert named(error, "n must be", repr(bad)) or named(error, "n ", repr(bad))
+        assert named(error, "n must be", repr(bad))
 
 
 @pytest.mark.parametrize("bad", BAD_MEASURES, ids=short)

@@ -4,34 +4,51 @@ import math
 from numbers import Real
 
 
-def whole(name, value, least=1):
+def whole(name, value, least=1, most=None):
     """Return `value` as an int, or raise ValueError naming it.
 
     Accepts Python and NumPy integers, and floats without a fraction. Refuses
-    booleans, fractions, NaN, infinities, text, and anything under `least`.
+    booleans, fractions, NaN, infinities, text, and anything under `least` or over `most`.
     """
-    real = number(name, value)
+    if type(value) is int and least <= value <= (most or 2**53):
+        return value  # the usual case, quickly: a step of the server asks often
+    real = number(name, value, most=most)
     result = int(value)
     if result != real or result < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
     return result
 
 
-def number(name, value, above=None, least=None):
+def number(name, value, above=None, least=None, most=None):
     """Return `value` as it is if it is a finite real number, or raise ValueError.
 
-    `above` is a bound that the value must exceed, `least` one that it may equal.
+    `above` is a bound that the value must exceed, `least` and `most` are bounds that it
+    may equal.
     """
     # NumPy's booleans are not Real; Python's are, and True chats a second is a slip.
     if not isinstance(value, Real) or isinstance(value, bool):
         raise ValueError(f"{name} must be a number, not {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, not {value!r}")
+    try:
+        finite = math.isfinite(value)
+    except (OverflowError, TypeError):  # more than a float holds; a NumPy length of time
+        finite = False
+    if not finite:
+        raise ValueError(f"{name} must be finite and fit in a float, not {value!r}")
     if above is not None and not value > above:
         raise ValueError(f"{name} must be above {above}, not {value!r}")
     if least is not None and not value >= least:
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    if most is not None and not value <= most:
+        raise ValueError(f"{name} must be at most {most}, not {value!r}")
     return value
+
+
+def sequence(name, values):
+    """Return the values as a tuple, or raise ValueError if they cannot be gone through."""
+    try:
+        return tuple(values)
+    except TypeError:
+        raise ValueError(f"{name} must be a sequence, not {values!r}") from None
 
 
 def every_chat_fits(workload, pool):

@@ -257,10 +257,10 @@ def roofline(points, chip=A100):
     axes.plot([low, ridge, high], [bottom, chip.peak, chip.peak], color=COLOR["wall"])
     axes.plot([ridge, ridge], [bottom, chip.peak], color=COLOR["wall"], ls=DASHES[2])
     _note(axes, f"ridge: {ridge:.0f}\noperations/byte", (ridge, bottom), (6, 20))
-    _note(axes, "arithmetic's wall", (high, chip.peak), (0, 9), "wall", ha="right")
+    _note(axes, "limited by arithmetic", (high, chip.peak), (0, 9), "wall", ha="right")
     _note(
         axes,
-        "memory's wall",
+        "limited by bandwidth",
         ((low * ridge) ** 0.5, chip.bandwidth * (low * ridge) ** 0.5),
         (-5, 5),
         "wall",
@@ -915,4 +915,32 @@ def order_ranges(results):
         _line("queue", "another order", marker="o", ls="", ms=4),
     ]
     _key(figure, handles)
+    return figure
+
+
+@figure_function
+def slower_steps(waits, labels):
+    """p99 waits against the length of a step, one curve a setting.
+
+    waits: a dict from the factor by which steps are longer to a list of p99 waits in seconds,
+    one a setting; labels: the settings' names.
+    """
+    figure, axes = new_figure(2.9)
+    factors = list(waits)
+    for i, (label, dashes, marker) in enumerate(zip(labels, ("-", "--", ":"), "os^")):
+        seconds = [waits[factor][i] for factor in factors]
+        axes.plot(factors, seconds, dashes, color=COLOR["queue"], marker=marker, markersize=4)
+        axes.annotate(
+            label,
+            (factors[-1], seconds[-1]),
+            (0, 9 if i == 0 else -27),
+            textcoords="offset points",
+            ha="right",
+            color=COLOR["queue"],
+        )
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylim(bottom=0.1, top=50)
+    axes.set_xlabel("length of a step against the data sheet (times)")
+    axes.set_ylabel("p99 wait for the first token (s)")
     return figure

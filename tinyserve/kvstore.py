@@ -22,7 +22,7 @@ class PagedKV:
         sizes = {"layers": layers, "pages": pages, "page_size": page_size}
         sizes |= {"heads": heads, "head_size": head_size}
         self.data = np.zeros([2, *(whole(name, size) for name, size in sizes.items())], dtype)
-        self.free = list(range(pages))
+        self.free = list(range(self.data.shape[2]))
         self.tables = {}  # chat -> page numbers
         self.lengths = {}  # chat -> tokens stored
 
@@ -32,10 +32,10 @@ class PagedKV:
         keys, values: arrays of shape (tokens, layers, heads, head_size). Raises ValueError,
         with nothing stored, for another shape or when the free pages do not suffice.
         """
-        keys, values = np.asarray(keys), np.asarray(values)
+        keys, values = (np.asarray(array, self.data.dtype) for array in (keys, values))
         _, layers, pages, page_size, heads, head_size = self.data.shape
         for name, array in (("keys", keys), ("values", values)):
-            if array.shape != (len(keys), layers, heads, head_size):
+            if array.shape != (*keys.shape[:1], layers, heads, head_size):
                 raise ValueError(
                     f"{name} must have the shape (tokens, {layers}, {heads}, {head_size}) with "
                     f"as many tokens as the keys, not {array.shape}"
@@ -71,8 +71,12 @@ class PagedKV:
         """Attention of one query over a chat's stored tokens, read through its page table.
 
         query: shape (heads, head_size); so is the result. The softmax of q.k / sqrt(head
-        size), times the values: scaled dot-product attention (Vaswani et al., 2017).
+        size), times the values: scaled dot-product attention (Vaswani et al., 2017). Raises
+        ValueError for a query of another shape.
         """
+        query, shape = np.asarray(query), self.data.shape[-2:]
+        if query.shape != shape:
+            raise ValueError(f"query must have the shape {shape}, not {query.shape}")
         keys, values = self.gather(chat)
         return attention(query, keys[:, layer], values[:, layer])
 

@@ -9,7 +9,7 @@ from collections import namedtuple
 from fractions import Fraction
 from math import ceil
 
-from tinyserve.checks import number
+from tinyserve.checks import number, whole
 
 WAITS = "ttft_p50 ttft_p99 tbt_p50 tbt_p99 mean_tbt_p50 mean_tbt_p99"
 COUNTS = "queue_max pages_max cache_steps batch_steps"
@@ -24,11 +24,11 @@ def percentile(values, q, counts=None):
     """
     if number("q", q, above=0) > 100:
         raise ValueError(f"q must be at most 100, not {q!r}")
-    counts = [1] * len(values) if counts is None else counts
-    ranked = sorted(zip((number("a value", v) for v in values), counts, strict=True))
+    values = [number("a value", value) for value in values]
+    counts = [1] * len(values) if counts is None else [whole("a count", c, 0) for c in counts]
     # A fraction is exact; in floats 0.07 * 100 is a little over 7 and would round up to 8.
     rank = ceil(Fraction(str(q)) * sum(counts) / 100)
-    for value, count in ranked:
+    for value, count in sorted(zip(values, counts, strict=True)):
         rank -= count
         if rank <= 0 < count:
             return value
@@ -47,7 +47,7 @@ def which_wall(queue_max, cache_steps, batch_steps, chats):
     "none" if fewer than 1 in 100 of the chats ever waited at once; "both" if the smaller
     count is at least half of the larger.
     """
-    if queue_max == 0 or 100 * queue_max < chats:
+    if 100 * queue_max < chats or cache_steps + batch_steps == 0:
         return "none"
     if 2 * min(cache_steps, batch_steps) >= max(cache_steps, batch_steps):
         return "both"

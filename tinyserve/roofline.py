@@ -28,7 +28,8 @@ class Chip:
 
     def __post_init__(self):
         for field in ("peak", "bandwidth", "memory"):
-            number(f"a chip's {field}", getattr(self, field), above=0)
+            value = number(f"a chip's {field}", getattr(self, field), above=0)
+            object.__setattr__(self, field, float(value))  # NumPy's narrow kinds lose digits
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Model:
 
     def __post_init__(self):
         for field in ("weights", "layers", "kv_heads", "head_size", "bytes_per_value"):
-            whole(f"a model's {field}", getattr(self, field))
+            value = whole(f"a model's {field}", getattr(self, field))
+            object.__setattr__(self, field, value)  # NumPy's narrow kinds overflow
 
     @property
     def flops_per_token(self):
@@ -113,8 +115,6 @@ def pages_that_fit(page_size=16, share=0.9, working=2e9, model=LLAMA_8B, chip=A1
     bytes. Introduced in the chapter "Pages". Raises ValueError for a share outside
     0 to 1, a page size under 1 or negative working memory.
     """
-    number("share", share, above=0)
-    if share > 1:
-        raise ValueError(f"share must be at most 1, not {share!r}")
+    number("share", share, above=0, most=1)
     left = chip.memory * share - model.weight_bytes - number("working", working, least=0)
     return max(0, floor(left / (model.kv_bytes_per_token * whole("page_size", page_size))))

@@ -61,7 +61,8 @@ class SlotRun(namedtuple("SlotRun", "requests slots policy first done steps")):
 
     def at(self, seconds):
         """What the server looks like at `seconds` on its clock: the slots, a tuple with the
-        request in each or None, and how many requests wait. Between two steps all is empty."""
+        request in each or None, and how many requests wait. Between two steps all is empty.
+        Raises ValueError for seconds under 0 or not finite."""
         number("seconds", seconds, least=0)
         for step in self.steps:
             if step.start <= seconds < step.end:
@@ -79,7 +80,7 @@ def simulate(requests, slots, policy="continuous", cost=step_seconds):
     list of tokens) and the prompt tokens that join. Raises ValueError for slots under 1,
     another policy, and a cost that is not above zero.
     """
-    slots = whole("slots", slots)
+    slots = whole("slots", slots, most=10**5)
     if policy not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, not {policy!r}")
     seconds = cost if callable(cost) else lambda contexts, prompt_tokens: cost

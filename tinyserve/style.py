@@ -1,4 +1,4 @@
-"""One palette, one width, one way to print a number: what every figure and table shares.
+"""One palette, one width, one way to draw: what every figure shares.
 
 A colour has one meaning throughout the book. Each has a shade for a light page and one for
 a dark page. Figures are drawn in the light shades; the SVG carries a style sheet that
@@ -7,10 +7,8 @@ swaps in the dark ones where the page is dark, so one stored picture serves both
 
 import io
 import re
-from math import isnan
 
 import matplotlib.style
-import pandas as pd
 from matplotlib.figure import Figure
 
 # name: (on a light page, on a dark page). Text and lines on paper: at least 4.5 to 1.
@@ -94,32 +92,3 @@ def svg(figure):
     picture = text.getvalue()[text.getvalue().index("<svg") :]
     picture = re.sub(r"\s*<metadata>.*?</metadata>", "", picture, flags=re.S)
     return picture.replace("</svg>", f"{_dark_rules()}\n</svg>")
-
-
-# Decimals by the unit at the end of a column's name.
-DECIMALS = {"s": 3, "ms": 1, "%": 1, "times": 1, "tokens/s": 0, "chats/s": 1, "tokens": 1}
-
-
-def text(value, decimals):
-    """One cell of a table: thousands with a comma, a hyphen where there is no value."""
-    if value is None or (isinstance(value, float) and isnan(value)):
-        return "-"
-    if isinstance(value, float):
-        return f"{value:,.{decimals}f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def table(rows, columns=None, index=None):
-    """A DataFrame to read: every number printed to the decimals of its column's unit.
-
-    rows: a DataFrame, or what makes one. A column named "TTFT p99 s" is in seconds (3
-    decimals), one in "ms" has 1; other floats have 3.
-    """
-    frame = pd.DataFrame(rows, columns=columns, index=index)
-    printed = {
-        name: [text(value, DECIMALS.get(str(name).split(" ")[-1], 3)) for value in column.tolist()]
-        for name, column in frame.items()
-    }
-    # The index's name goes into the corner, where it does not cost a line of its own.
-    corner = frame.index.name
-    return pd.DataFrame(printed, index=frame.index.rename(None)).rename_axis(columns=corner)

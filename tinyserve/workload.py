@@ -9,7 +9,9 @@ import random
 from dataclasses import dataclass
 from itertools import accumulate
 
-from tinyserve.checks import number, whole
+from tinyserve.checks import number, sequence, whole
+
+LATEST = 1e10  # seconds; a later clock has no room for a step (nanoseconds taken for seconds?)
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Workload:
     rate: float | None = None
 
     def __post_init__(self):
-        send, prompts, replies = map(tuple, (self.send, self.prompts, self.replies))
+        columns = ("send", "prompts", "replies")
+        send, prompts, replies = (sequence(name, getattr(self, name)) for name in columns)
         if not len(send) == len(prompts) == len(replies):
             raise ValueError(
                 "send, prompts and replies must have one length, not "
@@ -41,7 +44,7 @@ class Workload:
             raise ValueError("a workload needs at least one chat, not 0")
         before = 0.0
         for chat, time in enumerate(send):
-            number(f"send time of chat {chat}", time, least=0)
+            number(f"send time of chat {chat}", time, least=0, most=LATEST)
             if time < before:
                 raise ValueError(
                     f"send times must not go back: chat {chat} is sent at {time!r}, "
@@ -49,8 +52,8 @@ class Workload:
                 )
             before = time
         if self.rate is not None:
-            rate = number("rate", self.rate, above=0)
-        elif send[-1] > send[0]:
+            rate = float(number("rate", self.rate, above=0))
+        elif send[-1] - send[0] > 1e-300:  # shorter, and the rate is past what a float holds
             rate = (len(send) - 1) / (send[-1] - send[0])
         else:
             rate = None
@@ -109,7 +112,8 @@ def invented_chats(n=400, seed=2027):
     first 400 chats are the same for every n up to 2,000. The recipe gives every figure
     printed in the lesson. Raises ValueError for n under 1.
     """
-    drawn = max(2000, whole("n", n))
+    n = whole("n", n)
+    drawn = max(2000, n)
     rng = random.Random(seed)
     gaps = [rng.expovariate(1.0) for _ in range(drawn)]
     prompts = [_log_uniform(rng, 30, 600) for _ in range(drawn)]
@@ -128,7 +132,7 @@ def batching_requests(mix="mixed", n=48, seed=2026):
     (10 to 300) or "very mixed" (5 to 600), every doubling equally likely. Raises
     ValueError for another mix and for n under 1.
     """
-    if mix not in REPLY_MIXES:
+    if mix not in tuple(REPLY_MIXES):  # a tuple can be asked for a list too
         known = ", ".join(map(repr, REPLY_MIXES))
         raise ValueError(f"mix must be one of {known}, not {mix!r}")
     n = whole("n", n)

@@ -1,9 +1,17 @@
-// Two things that style sheets cannot do.
+// Three things that style sheets cannot do.
 
 // A page opened by double-click may not fetch others: there, search shows titles only.
 if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
   DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 }
+
+// A notebook is for saving: a server may say it is text, and a browser would show that.
+addEventListener("DOMContentLoaded", () => {
+  for (const link of document.querySelectorAll("a.btn-download-source-button")) {
+    link.download = "";
+    link.removeAttribute("target");
+  }
+});
 
 // On paper: light, with every fold open; afterwards as it was.
 let before = null;

@@ -1,0 +1,126 @@
+"""The chapters in real JupyterLab, driven as a reader would, with the network closed."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from urllib.request import urlopen
+
+import pytest
+from book_reader import BOOK
+
+OPEN = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+READY = f"{OPEN} .jp-Notebook-ExecutionIndicator[data-status=idle]"
+A_MINUTE = 60_000  # milliseconds
+
+
+def free_port():
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def lab(browser, tmp_path_factory):
+    """The address of a JupyterLab on a copy of the chapters, set up as `make lab` does it."""
+    home = tmp_path_factory.mktemp("lab")
+    shutil.copytree(BOOK, home / "book")
+    own = {f"JUPYTER_{name}_DIR": str(home / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    address = f"http://127.0.0.1:{(port := free_port())}"
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    command += ["--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=", "book"]
+    environment = {**os.environ, **own, "JUPYTER_CONFIG_PATH": str(BOOK / "_tools")}
+    with open(home / "log", "w+") as log:
+        server = subprocess.Popen(command, cwd=home, env=environment, stdout=log, stderr=log)
+        try:
+            wait_for(f"{address}/api/status", server, home / "log")
+            yield address
+        finally:
+            server.terminate()  # asks it to end its kernels too
+            server.wait(20)
+
+
+def wait_for(address, server, log):
+    """Wait until the server answers; fail with its log if it does not."""
+    for _ in range(120):
+        try:
+            return urlopen(address, timeout=2).close()
+        except OSError:
+            if server.poll() is not None:
+                break
+            time.sleep(0.5)
+    pytest.fail(f"JupyterLab does not answer:\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture
+def notebook(lab, window):
+    """A function that opens a chapter in JupyterLab and returns the browser's page."""
+    opened = []
+
+    def notebook(name):
+        # A term's target is in another notebook, which only the built book knows.
+        opened.append(window(ignore=["console: Cross reference target was not found: term-"]))
+        page = opened[-1].__enter__()
+        page.goto(f"{lab}/lab/workspaces/{name}/tree/{name}.ipynb")
+        page.locator(READY).wait_for(timeout=A_MINUTE)
+        return page
+
+    yield notebook
+    for each in opened:
+        each.__exit__(None, None, None)
+
+
+def run_all(page):
+    """Choose Run, then Run All Cells."""
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator(".lm-Menu-item[data-command='runmenu:run-all']").click()
+
+
+def test_your_turn_from_480_to_960(notebook):
+    page = notebook("your-turn")
+    cells = page.locator(f"{OPEN} .jp-CodeCell")
+    setting = cells.filter(has_text=re.compile(r"MORE_PAGES = 480"))
+    setting.locator(".cm-content").click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.insert_text("MORE_PAGES = 960")
+    assert "MORE_PAGES = 960" in setting_text(page)
+    run_all(page)
+    results = cells.filter(has_text="MORE_PAGES, 16").locator(".jp-OutputArea-output table tr")
+    last = results.last.locator("th, td")
+    last.filter(has_text="960 pages").wait_for(timeout=A_MINUTE)
+    values = last.all_inner_texts()
+    assert "0.928" in values and "343" in values, values
+    page.locator(READY).wait_for(timeout=A_MINUTE)
+    assert page.locator(f"{OPEN} [data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+
+
+def setting_text(page):
+    """The source of every code cell that sets MORE_PAGES."""
+    cells = page.locator(f"{OPEN} .jp-CodeCell .cm-content")
+    return [text for text in cells.all_inner_texts() if text.startswith("MORE_PAGES =")]
+
+
+def scroll_through(page):
+    """The text of the notebook from top to bottom; JupyterLab draws only what is in sight."""
+    panel = page.locator(f"{OPEN} .jp-WindowedPanel-outer")
+    top, seen = 0, ""
+    while top < panel.evaluate("panel => panel.scrollHeight"):
+        panel.evaluate("(panel, top) => (panel.scrollTop = top)", top)
+        page.wait_for_timeout(300)
+        seen += panel.inner_text()
+        top += 400
+    return seen
+
+
+def test_notes_are_rendered_and_nobody_asks_about_news(notebook):
+    page = notebook("your-turn")
+    page.locator(f"{OPEN} .jp-MarkdownCell h1").first.wait_for(timeout=A_MINUTE)
+    text = scroll_through(page)
+    assert "Next:" in text and "Answer" in text
+    assert not re.search(r":::|[{]\w+[}]`", text)
+    page.locator(f"{OPEN} .myst-admonition").first.wait_for(state="attached")
+    assert page.get_by_text("Jupyter news").count() == 0
