@@ -36,7 +36,8 @@ ALL = {"predict", "edit", "exercises", "next", "length"}
 LACKS = {
     "opening": {"predict", "edit", "exercises", "length"},
     "your-turn": {"edit", "exercises", "length"},
-    "left-out": {"exercises"},
+    "play-slots": {"edit", "exercises", "length"},  # an explorer instead
+    "play-server": {"edit", "exercises", "length"},
     "two-parts": {"exercises", "length"},  # ends with five questions
     "source": ALL,
     "colophon": ALL,

@@ -13,7 +13,7 @@ import pytest
 from book_reader import BOOK
 
 OPEN = ".jp-NotebookPanel:not(.lm-mod-hidden)"
-READY = f"{OPEN} .jp-Notebook-ExecutionIndicator[data-status=idle]"
+IDLE = re.compile(r"Python 3.* \| Idle")  # in the status bar, once the kernel has started
 A_MINUTE = 60_000  # milliseconds
 
 
@@ -66,7 +66,7 @@ def notebook(lab, window):
         opened.append(window(ignore=["console: Cross reference target was not found: term-"]))
         page = opened[-1].__enter__()
         page.goto(f"{lab}/lab/workspaces/{name}/tree/{name}.ipynb")
-        page.locator(READY).wait_for(timeout=A_MINUTE)
+        page.get_by_text(IDLE).wait_for(timeout=A_MINUTE)
         return page
 
     yield notebook
@@ -94,7 +94,7 @@ def test_your_turn_from_480_to_960(notebook):
     last.filter(has_text="960 pages").wait_for(timeout=A_MINUTE)
     values = last.all_inner_texts()
     assert "0.928" in values and "343" in values, values
-    page.locator(READY).wait_for(timeout=A_MINUTE)
+    page.get_by_text(IDLE).wait_for(timeout=A_MINUTE)
     assert page.locator(f"{OPEN} [data-mime-type='application/vnd.jupyter.stderr']").count() == 0
 
 

@@ -45,6 +45,7 @@
   const fillTable = (root, caption, head, rows) => {
     const box = root.querySelector(".tsx-table");
     box.textContent = "";
+    Object.entries({ tabindex: 0, role: "region", "aria-label": caption }).forEach((pair) => box.setAttribute(...pair));
     const table = add(box, "table");
     add(table, "caption", {}, caption);
     const heads = add(add(table, "thead"), "tr");
@@ -83,13 +84,12 @@
           "aria-label": `Queue and pages over ${end.toFixed(1)} s: at most ${queueMax} chats waiting, at most ${pagesMax} of ${all} pages in use.` });
         const upper = frame(svg, { width, top: 24, height: 90, xMax: end, yMax: ceiling(queueMax), label: "chats waiting", xLabel: " s" });
         line(svg, path(values("queue", run, end), upper.x, upper.y), "queue");
-        const lower = frame(svg, { width, top: 170, height: 90, xMax: end, yMax: all, label: "cache pages: in use (filled), promised (dashed)", xLabel: " s" });
+        const lower = frame(svg, { width, top: 170, height: 90, xMax: end, yMax: all, label: `pages in use (filled), promised (dashed), all ${all}`, xLabel: " s" });
         const held = path(values("held", run, end), lower.x, lower.y);
-        area(svg, held, lower.x(end * (1 - 1 / data.points)), lower.x(0), lower.y(0), "held");
+        area(svg, held, lower.x(0), lower.x(end * (1 - 1 / data.points)), lower.y(0), "held");
         line(svg, held, "held");
         line(svg, path(values("promised", run, end), lower.x, lower.y), "promised", "5 3");
         line(svg, `M${lower.x(0)} ${lower.y(all)}L${lower.x(end)} ${lower.y(all)}`, "wall");
-        add(svg, "text", { x: width - 10, y: lower.y(all) - 6, "text-anchor": "end" }, `all ${all} pages`);
 
         const bars = [["now", wait, TONES[wall]]];
         if (before) bars.push(["before", data.facts[before.run][0], "muted"]);
@@ -106,7 +106,7 @@
           return [...entry.words, `${p99.toFixed(3)} s`, name, queue, most];
         };
         fillTable(root, "The same as numbers",
-          ["", "a second", "pages", "limit", "order", "p99 wait", "wall", "longest queue", "most pages in use"],
+          ["", "a second", "pages", "limit", "order", "p99 wait", "wall", "longest queue", "most in use"],
           [["now", ...row(now)], ...(before ? [["before", ...row(before)]] : [])]);
       };
     },
@@ -146,9 +146,23 @@
         const box = root.querySelector(".tsx-picture");
         box.textContent = "";
         const pair = add(box, "div", { class: "tsx-pair" });
-        const most = ceiling(n);
         for (const server of servers) {
-          const half = add(pair, "div"), width = Math.max(240, half.clientWidth), columns = Math.min(places, 8);
+          server.half = add(pair, "div");
+          // Each change of a server: when, how many more in the slots, how many more in line.
+          const events = [];
+          for (let i = 0; i < n; i++) events.push([sent[i], 0, 1], [server.joined[i], 1, -1], [server.done[i], -1, 0]);
+          events.sort((a, b) => a[0] - b[0]);
+          let used = 0, waiting = 0;
+          server.inUse = [[0, 0]];
+          server.inLine = [[0, 0]];
+          for (const [time, more, wait] of events) {
+            server.inUse.push([time, used], [time, used += more]);
+            server.inLine.push([time, waiting], [time, waiting += wait]);
+          }
+        }
+        const most = ceiling(Math.max(...servers.flatMap((s) => [...s.inUse, ...s.inLine].map((point) => point[1]))));
+        for (const server of servers) {
+          const half = server.half, width = Math.max(240, half.clientWidth), columns = Math.min(places, 8);
           const rows = Math.ceil(places / columns), size = Math.min(34, (width - 8) / columns), top = 30 + rows * (size + 4);
           const svg = add(half, "svg", { viewBox: `0 0 ${width} ${top + 160}`, role: "img",
             "aria-label": `${server.policy} server: ${server.used} of ${places} slots in use, ${server.waiting} waiting, all done at ${server.end.toFixed(1)} s.` });
@@ -159,19 +173,9 @@
               style: i !== null ? "fill:var(--decode)" : `fill:none;stroke:var(--${idle ? "wall" : "muted"});stroke-dasharray:3 3` });
             if (i !== null) add(svg, "text", { x: x + size / 2 - 1, y: y + size / 2 + 2, "text-anchor": "middle", style: "fill:var(--paper)" }, i);
           });
-          const events = [];
-          for (let i = 0; i < n; i++) events.push([sent[i], 0, 1], [server.joined[i], 1, -1], [server.done[i], -1, 0]);
-          events.sort((a, b) => a[0] - b[0]);
-          let used = 0, waiting = 0;
-          const inUse = [[0, 0]], inLine = [[0, 0]];
-          for (const [time, more, wait] of events) {
-            inUse.push([time, used]); inLine.push([time, waiting]);
-            used += more; waiting += wait;
-            inUse.push([time, used]); inLine.push([time, waiting]);
-          }
           const { x, y } = frame(svg, { width, top: top + 24, height: 100, xMax: end, yMax: most, label: "in a slot (solid), waiting (dashed)", xLabel: " s" });
-          line(svg, path(inUse, x, y), "decode");
-          line(svg, path(inLine, x, y), "queue", "5 3");
+          line(svg, path(server.inUse, x, y), "decode");
+          line(svg, path(server.inLine, x, y), "queue", "5 3");
           line(svg, `M${x(seconds)} ${y(0)}L${x(seconds)} ${y(most)}`, "ink");
         }
         fillTable(root, `The same as numbers: ${words[0]} a second, ${places} slots, ${words[2]} replies, ${seconds.toFixed(1)} s`,

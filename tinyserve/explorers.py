@@ -120,12 +120,13 @@ def server_sentence(row):
     )
 
 
-def server(jobs=-1):
+def server(runs=None):
     """The tiny server's explorer: chats a second, cache pages, batch limit, order of the chats.
 
-    Opens on the heavy run: 40 a second, 240 pages, limit 16, the original order.
+    runs: what `server_runs` made, if it is there already. Opens on the heavy run: 40 a
+    second, 240 pages, limit 16, the original order.
     """
-    runs = server_runs(jobs)
+    runs = server_runs() if runs is None else runs
     settings = [
         _setting("chats a second", SERVER["rate"]),
         _setting("cache pages", SERVER["pages"]),

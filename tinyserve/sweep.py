@@ -8,7 +8,7 @@ from itertools import product
 
 import pandas as pd
 from joblib import Parallel, delayed
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from tinyserve import fast
 from tinyserve.checks import whole

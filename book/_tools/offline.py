@@ -23,6 +23,7 @@ MATHJAX = {"es5/tex-svg.js": "tex-svg.js", "es5/input/tex/extensions": "input/te
 BOXES = {
     '<div class="pst-scrollable-table-container">': "Table",
     '<div class="output text_html">': "Output",
+    '<div class="math notranslate nohighlight">': "Formula",
 }
 
 
