@@ -96,13 +96,14 @@ CONTRAST = """() => {
       .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const ground = (element) => {
-    const layers = [];
-    for (let e = element; e; e = e.parentElement) {
-      layers.push(rgba(getComputedStyle(e).backgroundColor));
-      if (layers.at(-1)[3] === 1) break;
+  const known = new Map();
+  const ground = (e) => {  // the colour behind an element, and how opaque the element is
+    if (!e) return [[255, 255, 255, 1], 1];
+    if (!known.has(e)) {
+      const style = getComputedStyle(e), [below, opacity] = ground(e.parentElement);
+      known.set(e, [over(rgba(style.backgroundColor), below), opacity * style.opacity]);
     }
-    return layers.reduceRight((below, layer) => over(layer, below), [255, 255, 255, 1]);
+    return known.get(e);
   };
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const found = {}; let count = 0;
@@ -115,9 +116,7 @@ CONTRAST = """() => {
     range.selectNodeContents(node);
     const box = range.getBoundingClientRect();
     if (box.width < 1 || box.height < 1) continue;
-    let opacity = 1;
-    for (let e = element; e; e = e.parentElement) opacity *= getComputedStyle(e).opacity;
-    const below = ground(element), ink = rgba(getComputedStyle(element).color);
+    const [below, opacity] = ground(element), ink = rgba(getComputedStyle(element).color);
     ink[3] *= opacity;
     const [a, b] = [light(over(ink, below)), light(below)].sort((x, y) => y - x);
     const ratio = (a + 0.05) / (b + 0.05);
@@ -139,10 +138,11 @@ STICKS_OUT = """() => [...document.querySelectorAll("article *, footer *")].filt
   return !e.closest("mjx-assistive-mml");
 }).map((e) => e.outerHTML.slice(0, 120))"""
 
-# Boxes that scroll sideways and that the keyboard does not reach.
+# Boxes that scroll sideways and that the keyboard does not reach, or whose start is cut off.
 OUT_OF_REACH = """() => [...document.querySelectorAll("article *")].filter((e) =>
-  e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 && e.tabIndex < 0 &&
-  ["auto", "scroll"].includes(getComputedStyle(e).overflowX)
+  e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 &&
+  ["auto", "scroll"].includes(getComputedStyle(e).overflowX) && (e.tabIndex < 0 ||
+  [...e.children].some((c) => c.getBoundingClientRect().x < e.getBoundingClientRect().x - 1))
 ).map((e) => e.outerHTML.slice(0, 120))"""
 
 UNFOLD = """() => {

@@ -110,6 +110,14 @@ def store(notebook, path):
     return True
 
 
+def keep_picture(path=BOOK / "real-run.ipynb", name="fig-first-seconds"):
+    """Keep a chapter's stored figure as a file, for the README."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.metadata.get("mystnb", {}).get("figure", {}).get("name") == name:
+            picture = "".join(cell.outputs[0].data["image/svg+xml"])
+            (BOOK / "_static" / "first-seconds.svg").write_text(picture, encoding="utf-8")
+
+
 def main(arguments=None):
     """Run the chapters named on the command line. Returns the exit status."""
     parser = argparse.ArgumentParser(description="Run chapters and store their outputs.")
@@ -133,6 +141,7 @@ def main(arguments=None):
             pool.shutdown(cancel_futures=True)
             print("\nStopped. A chapter that was not done is as it was.", file=sys.stderr)
             return 130
+    keep_picture()
     print(f"{len(chapters) - len(failures)} of {len(chapters)} chapters run;", end=" ")
     print(f"outputs changed in {', '.join(sorted(changed)) or 'none'}.")
     for failure in failures:
