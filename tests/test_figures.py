@@ -109,6 +109,9 @@ DRAW = {
     ],
     "settings_bars": [lambda: figures.settings_bars(SETTINGS)],
     "order_ranges": [lambda: figures.order_ranges(ORDERS)],
+    "work_a_step": [
+        lambda: figures.work_a_step({limit: ts.serve(CHATS, 500, limit) for limit in (2, 8)}),
+    ],
     "slower_steps": [lambda: figures.slower_steps(SLOWER, ("few pages", "many pages"))],
     "step_bars": [lambda: figures.step_bars(), lambda: figures.step_bars((8, 2000), 100)],
     "tokens_and_pace": [
@@ -809,6 +812,15 @@ def test_order_ranges_values():
     ranges = [line.get_xdata() for line in of(axes, "queue") if line.get_marker() == "None"]
     assert [list(ends) for ends in ranges] == [[1.0, 4.0], [0.05, 0.06]]
     assert texts(axes) == ["1.00 s", "4.00 s", "0.050 s", "0.060 s"]
+
+
+def test_work_a_step_values():
+    runs = {limit: ts.serve(CHATS, 500, limit) for limit in (2, 8)}
+    (axes,) = figures.work_a_step(runs).axes
+    plain, counted = (list(line.get_ydata()) for line in axes.lines)
+    for i, run in enumerate(runs.values()):
+        assert plain[i] * len(run.steps) == pytest.approx(sum(CHATS.replies))
+        assert counted[i] * len(run.steps) == pytest.approx(2 * len(CHATS))
 
 
 def test_slower_steps_values():

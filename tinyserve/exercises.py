@@ -9,6 +9,7 @@ from itertools import pairwise, permutations
 from math import ceil, floor, isclose, log10
 from numbers import Real
 
+from tinyserve import fast
 from tinyserve.batcher import Run, Server, serve
 from tinyserve.cache import PagePool, pages_for
 from tinyserve.metrics import percentile, report
@@ -416,3 +417,73 @@ def _(function):
         if not isinstance(got, Real) or not isclose(got, wanted, rel_tol=1e-6):
             return f"with {factor} it gives {got!r}, not {wanted!r}."
     return True
+
+
+# The same server, counted
+
+
+@exercise("counted 1", hint="It gets a token in the very step in which it joins.")
+def _():
+    prefix = Workload([0] * 41, [1] * 41, [1] * 40 + [27])
+    run = serve(prefix, pages=9, limit=1)
+    return len(run.steps) - 1
+
+
+@exercise("counted 2", hint="Two pages hold 32 tokens; when does it have one more?")
+def _():
+    pool = PagePool(9)
+    return next(step for step in range(99) if pool.grow("A", 21 + step) or pool.held == 3)
+
+
+@exercise("counted 3")
+def _(function):
+    class Watched(Server):
+        """Notes down the sum of the running contexts before each step."""
+
+        def cost(self):
+            prompts = self.workload.prompts
+            sums.append(sum(prompts[chat] + made for chat, made in self.running.items()))
+            super().cost()
+
+    if not callable(function):
+        return f"{function!r} is not a function."
+    for rate, pages, limit in ((40, 240, 16), (5, 120, 8)):
+        sums = []
+        run = Watched(invented_chats(60).at_rate(rate), pages, limit).serve()
+        got = function(run)
+        if list(got or ()) != sums:
+            return f"at {rate} chats a second it gives other sums than the server had."
+    return True
+
+
+# The map of walls
+
+
+def heavy_p99(pages, places, order=0):
+    """p99 wait at 40 chats a second, in seconds, in one order of the 400 chats."""
+    chats = invented_chats(400).shuffled(order) if order else invented_chats(400)
+    return report(fast.serve(chats.at_rate(40), pages, places))
+
+
+@exercise("map 1", hint="Pages that a chat in a step needs on average, times the places.")
+def _():
+    chats = invented_chats(400)
+    busy = sum(pages_for(chats.total(i)) * chats.replies[i] for i in range(400))
+    return round(14 * busy / sum(chats.replies))
+
+
+@exercise("map 2", hint="Go up in steps of 32 from 160, and look at wait(pages, 16)[1].")
+def _():
+    def middle(pages):
+        return percentile([heavy_p99(pages, 16, order).ttft_p99 for order in range(8)], 50)
+
+    return next(pages for pages in range(160, 680, 32) if middle(pages) < 1.5)
+
+
+@exercise("map 3")
+def _(function):
+    def helps(pages, places):
+        by_pages = heavy_p99(pages + 32, places).ttft_p99
+        return "pages" if by_pages < heavy_p99(pages, places + 2).ttft_p99 else "places"
+
+    return compare(function, [(240, 16), (480, 16), (300, 30), (600, 12)], helps)

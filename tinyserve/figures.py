@@ -944,3 +944,75 @@ def slower_steps(waits, labels):
     axes.set_xlabel("length of a step against the data sheet (times)")
     axes.set_ylabel("p99 wait for the first token (s)")
     return figure
+
+
+@figure_function
+def work_a_step(runs):
+    """How many chats are touched in a step: by the plain loop, and by the counted one.
+
+    runs: a dict from the places in a step to a Run. The plain loop touches every chat in the
+    step, the counted one a chat when it joins and when it leaves.
+    """
+    figure, axes = new_figure(2.9)
+    places = list(runs)
+    plain = [sum(step.chats for step in run.steps) / len(run.steps) for run in runs.values()]
+    counted = [2 * len(run.done) / len(run.steps) for run in runs.values()]
+    for touched, label, color, dashes, marker, at, by in (
+        (plain, "every chat in the step", "decode", "-", "o", -2, (-6, 8)),
+        (counted, "who joins, who leaves", "queue", "--", "s", -1, (0, 9)),
+    ):
+        axes.plot(places, touched, dashes, color=COLOR[color], marker=marker, markersize=4)
+        axes.annotate(
+            label,
+            (places[at], touched[at]),
+            by,
+            textcoords="offset points",
+            ha="right",
+            color=COLOR[color],
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(places, [str(place) for place in places])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("places in a step (chats)")
+    axes.set_ylabel("touched in a step (chats)")
+    return figure
+
+
+WALL_MARKS = {"none": ("paper", ""), "cache": ("cache", "C"), "batch": ("wall", "B")}
+WALL_MARKS["both"] = ("promised", "CB")
+
+
+@figure_function
+def walls_map(runs, levels=(0.1, 0.3, 1, 3)):
+    """Which wall binds where: settings on a grid, with lines of equal p99 wait.
+
+    runs: the DataFrame of a sweep over pages, limits and orders. A cell has the name that most
+    of its orders gave (C: cache, B: batch limit, CB: both, empty: none); the lines are the
+    median over the orders of the p99 wait for the first token, in seconds.
+    """
+    pages, limits = sorted(set(runs["pages"])), sorted(set(runs["limit"]))
+    cells = runs.groupby(["limit", "pages"])
+    waits = [
+        [percentile(list(cells.get_group((limit, page))["ttft_p99"]), 50) for page in pages]
+        for limit in limits
+    ]
+    figure, axes = new_figure(3.7)
+    axes.grid(False)
+    for row, limit in enumerate(limits):
+        for column, page in enumerate(pages):
+            color, mark = WALL_MARKS[cells.get_group((limit, page))["wall"].mode().iloc[0]]
+            axes.add_patch(
+                Box((column - 0.5, row - 0.5), 1, 1, facecolor=COLOR[color], alpha=0.25, lw=0)
+            )
+            axes.text(column, row, mark, ha="center", va="center", size=7, color=COLOR["ink"])
+    lines = axes.contour(range(len(pages)), range(len(limits)), waits, levels=levels,
+                         colors=COLOR["queue"], linewidths=1.6)  # fmt: skip
+    for label in axes.clabel(lines, fmt=lambda seconds: f"{seconds:g} s", fontsize=9):
+        label.set_bbox({"facecolor": COLOR["paper"], "edgecolor": "none", "pad": 1})
+    axes.set_xlim(-0.5, len(pages) - 0.5)
+    axes.set_ylim(-0.5, len(limits) - 0.5)
+    axes.set_xticks(range(0, len(pages), 4), [str(pages[i]) for i in range(0, len(pages), 4)])
+    axes.set_yticks(range(0, len(limits), 4), [str(limits[i]) for i in range(0, len(limits), 4)])
+    axes.set_xlabel("cache (pages)")
+    axes.set_ylabel("places in a step (chats)")
+    return figure
