@@ -24,8 +24,9 @@ test: book
 	IPYTHONDIR=_build/ipython $(BIN)/pytest --nbval --nbval-current-env -n 2 --dist loadfile book
 
 # JUPYTER_CONFIG_PATH adds a folder to what JupyterLab reads; the reader's own settings stay.
+# LAB is for more of JupyterLab's options: make lab LAB=--allow-root
 lab: $(INSTALLED)
-	@JUPYTER_CONFIG_PATH=book/_tools JUPYTER_PREFER_ENV_PATH=1 $(BIN)/jupyter lab book
+	@JUPYTER_CONFIG_PATH=book/_tools JUPYTER_PREFER_ENV_PATH=1 $(BIN)/jupyter lab book $(LAB)
 
 pin: $(INSTALLED)
 	@$(BIN)/python book/_tools/rerun.py

@@ -1,14 +1,22 @@
 """A browser with the network closed, for the tests that look at pages as a reader does."""
 
+import functools
+import http.server
 import os
 import shutil
+import threading
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from book_reader import ROOT
 from playwright.sync_api import sync_playwright
 
+HTML = ROOT / "_build" / "html"
+SETTLED = "() => document.readyState === 'complete' && document.documentElement.dataset.theme"
+
 NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"]
+MISSING = "no Chromium: install it (apt install chromium), or name one in TINYSERVE_CHROMIUM"
 HERE = {"127.0.0.1", "localhost"}
 FLAGS = [
     "--disable-background-networking",
@@ -35,12 +43,19 @@ def browser():
     """Chromium, or a skip (in CI a failure) that says how to get it."""
     path = find_browser()
     if path is None:
-        missing = "no Chromium: install it (apt install chromium), or set TINYSERVE_CHROMIUM"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say once why the browser tests were skipped, if they were."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    number = sum(MISSING in str(report.longrepr) for report in skipped)
+    if number:
+        terminalreporter.write_line(f"{number} browser tests skipped: {MISSING}", yellow=True)
 
 
 class Watch:
@@ -100,3 +115,40 @@ def window(browser):
     yield window
     troubles = [t for watch, ignore in watches for t in watch.troubles if not t.startswith(ignore)]
     assert not troubles, "\n".join(dict.fromkeys(troubles))
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files and says nothing."""
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="session")
+def site():
+    """Where the built book is: a dictionary from "http" and "file" to an address."""
+    assert (HTML / "index.html").exists(), "the book is not built: run make book first"
+    serve = functools.partial(Quiet, directory=str(HTML))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield {"http": f"http://127.0.0.1:{server.server_port}", "file": HTML.as_uri()}
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def visit(site, window):
+    """A function that opens a page of the book in a window of its own; see `window`."""
+
+    def visit(name, scheme="http", **options):
+        opened = window(**options)
+        page = opened.__enter__()
+        windows.append(opened)
+        page.goto(f"{site[scheme]}/book/{name}.html")
+        page.wait_for_function(SETTLED)
+        return page
+
+    windows = []
+    yield visit
+    for opened in windows:
+        opened.__exit__(None, None, None)

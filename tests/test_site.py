@@ -1,66 +1,24 @@
 """The built book in a real browser, with the network closed: over http and double-clicked."""
 
-import functools
-import http.server
 import importlib.util
 import io
 import re
 import shutil
-import threading
 
 import nbformat
 import pypdf
 import pytest
 import yaml
 from book_reader import BOOK, ROOT, outputs, read, reading_order
+from conftest import HTML, SETTLED
 from PIL import Image, ImageStat
 
 from tinyserve.style import PALETTE
 
-HTML = ROOT / "_build" / "html"
 PAGES = reading_order()
 NOTEBOOKS = [name for name in PAGES if (BOOK / f"{name}.ipynb").exists()]
 LEAST_CONTRAST = 4.5
 WIDE, PHONE = 1280, 390
-
-SETTLED = "() => document.readyState === 'complete' && document.documentElement.dataset.theme"
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and says nothing."""
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture(scope="session")
-def site():
-    """Where the built book is: a dictionary from "http" and "file" to an address."""
-    assert (HTML / "index.html").exists(), "the book is not built: run make book first"
-    serve = functools.partial(Quiet, directory=str(HTML))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield {"http": f"http://127.0.0.1:{server.server_port}", "file": HTML.as_uri()}
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
-def visit(site, window):
-    """A function that opens a page of the book in a window of its own."""
-
-    def visit(name, scheme="http", **options):
-        opened = window(**options)
-        page = opened.__enter__()
-        windows.append(opened)
-        page.goto(f"{site[scheme]}/book/{name}.html")
-        page.wait_for_function(SETTLED)
-        return page
-
-    windows = []
-    yield visit
-    for opened in windows:
-        opened.__exit__(None, None, None)
 
 
 # Every page
@@ -411,14 +369,11 @@ def words(text):
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_a_printed_chapter_is_whole(visit, mode):
-    lengths = {name: len((BOOK / f"{name}.ipynb").read_text("utf-8")) for name in NOTEBOOKS}
-    name = max(lengths, key=lengths.get)
+    chapters = {name: read(BOOK / f"{name}.ipynb").cells for name in NOTEBOOKS}
+    name = max(chapters, key=lambda name: sum(len(cell.source) for cell in chapters[name]))
     page = visit(name, mode=mode)
-    solutions = [
-        cell.source
-        for cell in read(BOOK / f"{name}.ipynb").cells
-        if "hide-cell" in cell.metadata.get("tags", [])
-    ]
+    hidden = [cell for cell in chapters[name] if "hide-cell" in cell.metadata.get("tags", [])]
+    solutions = [cell.source for cell in hidden]
     last = page.locator("article p").last.inner_text()
     folded = page.locator("details:not([open])").count()
     assert solutions and folded

@@ -71,7 +71,7 @@
         now = { run, words };
         const [wait, end, queueMax, pagesMax, wall] = data.facts[run];
         const say = root.querySelector(".tsx-say"), text = data.say[run], cut = text.indexOf(".") + 1;
-        if (say.textContent !== text) {
+        if (say.textContent !== text || !say.firstElementChild) {
           say.textContent = "";
           add(say, "strong", {}, text.slice(0, cut));
           say.append(text.slice(cut));
