@@ -28,7 +28,7 @@ BOXES = {
 
 
 def fetch(app):
-    """Bring MathJax from npm, if it is not there in this version, and have Sphinx copy it."""
+    """Bring what PyPI lacks from npm, if it is not there in this version; serve MathJax."""
     home = Path(app.srcdir) / "_build" / "npm"
     static = home / "static"
     wanted = [(TOOLS / name).read_bytes() for name in PACKAGES]
@@ -39,7 +39,7 @@ def fetch(app):
             shutil.copy(TOOLS / name, home)
         quiet = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
         if npm(["ci", *quiet], cwd=home, stdout=subprocess.DEVNULL):
-            raise ExtensionError("npm could not fetch MathJax: the lines above say why")
+            raise ExtensionError("npm could not fetch MathJax and Pyodide: the lines above say why")
         new = home / "new"
         for source, target in MATHJAX.items():
             source, target = home / "node_modules/mathjax" / source, new / "mathjax" / target
@@ -63,10 +63,18 @@ def boxes(app, pagename, templatename, context, doctree):
         context["body"] = re.sub("|".join(map(re.escape, BOXES)), named, context["body"])
 
 
+def trim(app, exception):
+    """Leave out the theme's source maps, 3.5 MB that only its authors' debuggers read."""
+    if not exception and app.builder.format == "html":
+        for path in (Path(app.outdir) / "_static").rglob("*.map"):
+            path.unlink()
+
+
 def setup(app):
-    """Connect the two to Sphinx."""
+    """Connect the three to Sphinx."""
     app.add_css_file("book.css", priority=900)  # after the theme's
     app.add_js_file("book.js", loading_method="defer")
     app.connect("builder-inited", fetch)
     app.connect("html-page-context", boxes, priority=900)
+    app.connect("build-finished", trim)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
