@@ -1,6 +1,6 @@
 # make book   the book, in _build/html          make test   every check, the chapters included
 # make lab    the chapters in JupyterLab        make pin    run all chapters and store outputs
-# make clean  remove what the above made
+# make bench  how fast the servers are here     make clean  remove what the above made
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 QUIET := --quiet --disable-pip-version-check
 
-.PHONY: book test lab pin clean
+.PHONY: book test lab pin bench clean
 .DELETE_ON_ERROR:
 
 book: $(INSTALLED)
@@ -30,6 +30,10 @@ lab: $(INSTALLED)
 
 pin: $(INSTALLED)
 	@$(BIN)/python book/_tools/rerun.py
+
+# MOST is for fewer chats: make bench MOST=40000
+bench: $(INSTALLED)
+	@$(BIN)/python book/_tools/bench.py $(if $(MOST),--most $(MOST))
 
 clean:
 	rm -rf _build $(VENV)

@@ -15,6 +15,7 @@ from itertools import combinations
 from pathlib import Path
 
 import matplotlib
+import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
@@ -76,6 +77,24 @@ POINTS = {
     "decode, 256 users": point(256, 1000, 0),
     "prefill, 577 tokens": point(0, 0, 577),
 }
+WALLS = pd.DataFrame(
+    [
+        (pages, limit, order, wait * (1 + order), wall)
+        for pages, limit, wait, wall in [
+            (100, 4, 4.0, "both"),
+            (200, 4, 2.0, "batch"),
+            (300, 4, 2.0, "batch"),
+            (100, 8, 4.0, "cache"),
+            (200, 8, 0.5, "both"),
+            (300, 8, 0.2, "batch"),
+            (100, 12, 4.0, "cache"),
+            (200, 12, 0.5, "cache"),
+            (300, 12, 0.05, "none"),
+        ]
+        for order in range(3)
+    ],
+    columns=["pages", "limit", "order", "ttft_p99", "wall"],
+)
 SLOWER = {1: [3.5, 0.2], 1.5: [10.0, 2.0], 2: [17.0, 4.0]}
 DRAW = {
     "kitchen": [lambda: figures.kitchen()],
@@ -109,6 +128,7 @@ DRAW = {
     ],
     "settings_bars": [lambda: figures.settings_bars(SETTINGS)],
     "order_ranges": [lambda: figures.order_ranges(ORDERS)],
+    "walls_map": [lambda: figures.walls_map(WALLS)],
     "work_a_step": [
         lambda: figures.work_a_step({limit: ts.serve(CHATS, 500, limit) for limit in (2, 8)}),
     ],
@@ -273,8 +293,12 @@ def test_some_meanings_are_confusable():
     assert frozenset(("weights", "cache")) in confusable()
 
 
-# The kitchen is left out: a ticket, a plate and a shelf differ by shape, each beside its name.
-@pytest.mark.parametrize("drawing", [d for d in DRAWINGS if "kitchen" not in d], indirect=True)
+# Two are left out: in the kitchen a ticket, a plate and a shelf differ by shape, each beside
+# its name; in the map of walls each cell has its wall's letter on it.
+NAMED = [d for d in DRAWINGS if "kitchen" in d or "walls_map" in d]
+
+
+@pytest.mark.parametrize("drawing", [d for d in DRAWINGS if d not in NAMED], indirect=True)
 def test_without_colour_the_forms_still_differ(drawing):
     """Two meanings that look alike to some readers never have one form in one panel."""
     _, figure, _ = drawing
@@ -812,6 +836,23 @@ def test_order_ranges_values():
     ranges = [line.get_xdata() for line in of(axes, "queue") if line.get_marker() == "None"]
     assert [list(ends) for ends in ranges] == [[1.0, 4.0], [0.05, 0.06]]
     assert texts(axes) == ["1.00 s", "4.00 s", "0.050 s", "0.060 s"]
+
+
+def test_walls_map_values():
+    (axes,) = figures.walls_map(WALLS, levels=(1.0,)).axes
+    marks = {tuple(map(round, text.get_position())): text.get_text() for text in axes.texts[:9]}
+    names = {"none": "", "cache": "C", "batch": "B", "both": "CB"}
+    for row in WALLS.itertuples():
+        assert (
+            marks[(100, 200, 300).index(row.pages), (4, 8, 12).index(row.limit)] == names[row.wall]
+        )
+    # The line of one second runs between the settings whose median is above and below it.
+    [line] = [
+        path.vertices for c in axes.collections for path in c.get_paths() if len(path.vertices)
+    ]
+    assert all(0 <= x <= 2 and 0 <= y <= 2 for x, y in line)
+    crossing = [x for x, y in line if abs(y - 2) < 1e-9]
+    assert crossing == [pytest.approx(1, abs=1e-6)]
 
 
 def test_work_a_step_values():

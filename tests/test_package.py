@@ -19,7 +19,7 @@ MODULES = {name: ast.parse(source) for name, source in SOURCES.items()}
 
 # A module imports only from those before it.
 CORE = ["checks", "roofline", "workload", "slots", "cache", "batcher", "metrics"]
-LATER = ["fast", "logs", "sweep", "tables", "kvstore", "exercises", "style", "figures"]
+LATER = ["compiled", "fast", "logs", "sweep", "tables", "kvstore", "exercises", "style", "figures"]
 ORDER = [*CORE, *LATER, "explorers", "notebook"]
 STANDARD_ONLY = sorted({*CORE, "fast", "tables", "exercises", "__init__"} & set(MODULES))
 WITHOUT_CODE = {
@@ -140,8 +140,9 @@ def test_the_core_imports_the_standard_library_only(name):
         package = imported.partition(".")[0]
         inside = package in sys.stdlib_module_names or package == "tinyserve"
         assert inside or not at_top, f"{name} imports {imported}"
-        # Run.trace, and a table of pandas where there is one, need it when they are called.
-        assert inside or (name in ("batcher", "tables") and package == "pandas")
+        # Run.trace, a table where there is pandas, and a progress bar need it when called.
+        called = {"batcher": "pandas", "tables": "pandas", "fast": "tqdm"}
+        assert inside or package == called.get(name)
 
 
 def fresh(code, *options):

@@ -1004,10 +1004,10 @@ def walls_map(runs, levels=(0.1, 0.3, 1, 3)):
             axes.add_patch(
                 Box((column - 0.5, row - 0.5), 1, 1, facecolor=COLOR[color], alpha=0.25, lw=0)
             )
-            axes.text(column, row, mark, ha="center", va="center", size=7, color=COLOR["ink"])
+            axes.text(column, row, mark, ha="center", va="center", size=10.5, color=COLOR["ink"])
     lines = axes.contour(range(len(pages)), range(len(limits)), waits, levels=levels,
                          colors=COLOR["queue"], linewidths=1.6)  # fmt: skip
-    for label in axes.clabel(lines, fmt=lambda seconds: f"{seconds:g} s", fontsize=9):
+    for label in axes.clabel(lines, fmt=lambda seconds: f"{seconds:g} s", fontsize=10.5):
         label.set_bbox({"facecolor": COLOR["paper"], "edgecolor": "none", "pad": 1})
     axes.set_xlim(-0.5, len(pages) - 0.5)
     axes.set_ylim(-0.5, len(limits) - 0.5)

@@ -24,7 +24,9 @@ MOST_LINES = 16  # of a traceback
 KEPT = 30  # how many cells' needs are kept for the next run
 # What the chapters import and a page does not have.
 ELSEWHERE = {"IPython", "matplotlib", "numpy", "pandas", "prometheus_client", "pyarrow", "tqdm"}
-ELSEWHERE |= {f"tinyserve.{name}" for name in "explorers figures kvstore logs style sweep".split()}
+ELSEWHERE |= {
+    f"tinyserve.{name}" for name in "compiled explorers figures kvstore logs style sweep".split()
+}
 
 
 # What a statement does
