@@ -1,4 +1,4 @@
-// Three things that style sheets cannot do.
+// What style sheets cannot do.
 
 // A page opened by double-click may not fetch others: there, search shows titles only.
 if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
@@ -27,4 +27,19 @@ addEventListener("afterprint", () => {
   document.documentElement.dataset.theme = before.theme;
   before.folded.forEach((fold) => (fold.open = false));
   before = null;
+});
+
+// A name for assistive software that differs from the words on a button hides those words:
+// the words are the better name. Entries of the bibliography are items of its list.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const control of document.querySelectorAll("button[aria-label], summary[aria-label]")) {
+    const words = control.innerText.trim(); // what can be seen
+    if (words && !control.ariaLabel.includes(words)) control.removeAttribute("aria-label");
+  }
+  for (const control of document.querySelectorAll(".theme-switch-button")) {
+    control.ariaLabel = "Color mode: Light, Dark, System Settings"; // its icons' own names
+  }
+  for (const entry of document.querySelectorAll(".citation-list > .citation")) {
+    entry.setAttribute("role", "listitem");
+  }
 });
