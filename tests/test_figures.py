@@ -125,6 +125,10 @@ DRAW = {
     "light_and_heavy": [
         lambda: figures.light_and_heavy({10: ts.report(LIGHT), 40: ts.report(HEAVY)}),
         lambda: figures.light_and_heavy({1: ts.report(HEAVY), 2: ts.report(LIGHT)}),
+        lambda: figures.light_and_heavy(
+            {10: ts.report(LIGHT), 40: ts.report(HEAVY)},
+            {10: (0.036, 0.157, 0.020, 0.023), 40: (3.35, 4.85, 0.030, 0.033)},
+        ),
     ],
     "settings_bars": [lambda: figures.settings_bars(SETTINGS)],
     "order_ranges": [lambda: figures.order_ranges(ORDERS)],
@@ -836,6 +840,15 @@ def test_order_ranges_values():
     ranges = [line.get_xdata() for line in of(axes, "queue") if line.get_marker() == "None"]
     assert [list(ends) for ends in ranges] == [[1.0, 4.0], [0.05, 0.06]]
     assert texts(axes) == ["1.00 s", "4.00 s", "0.050 s", "0.060 s"]
+
+
+def test_error_bars_are_the_ranges_given():
+    reports = {10: ts.report(LIGHT), 40: ts.report(HEAVY)}
+    ranges = {10: (0.036, 0.157, 0.020, 0.023), 40: (3.35, 4.85, 0.030, 0.033)}
+    waits, gaps = figures.light_and_heavy(reports, ranges).axes
+    assert [list(line.get_ydata()) for line in waits.lines] == [[0.036, 0.157], [3.35, 4.85]]
+    assert [list(line.get_ydata()) for line in gaps.lines] == [[20.0, 23.0], [30.0, 33.0]]
+    assert figures.light_and_heavy(reports).axes[0].lines[:] == []
 
 
 def test_walls_map_values():

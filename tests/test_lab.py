@@ -102,6 +102,17 @@ def test_your_turn_from_480_to_960(notebook):
     assert page.locator(f"{OPEN} [data-mime-type='application/vnd.jupyter.stderr']").count() == 0
 
 
+def test_the_explorer_moves_once_its_cell_is_run(notebook):
+    page = notebook("play-server")
+    run_all(page)
+    explorer = page.locator(f"{OPEN} .tsx[data-live]")
+    explorer.wait_for(timeout=2 * A_MINUTE)
+    explorer.get_by_role("slider", name="cache pages").focus()
+    page.keyboard.press("ArrowRight")
+    assert explorer.locator(".tsx-say").inner_text().startswith("The batch limit is the wall.")
+    assert "0.928 s" in explorer.locator("table").inner_text()
+
+
 def test_notes_are_rendered_and_nobody_asks_about_news(notebook):
     page = notebook("your-turn")
     cells = page.locator(f"{OPEN} .jp-MarkdownCell")

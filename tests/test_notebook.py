@@ -17,7 +17,7 @@ import tinyserve.cache
 from tinyserve import exercises
 from tinyserve.exercises import check, compare
 from tinyserve.notebook import ROOT, show, trace
-from tinyserve.tables import PlainTable, clipboard, table, text
+from tinyserve.tables import PlainTable, bars, clipboard, table, text
 
 # show
 
@@ -220,6 +220,17 @@ def test_a_trace_to_read():
     frame = trace(run, [1, 11], ["took ms", "new", "waits for"])
     assert frame.values.tolist() == [["7.9", "2", "cache"], ["7.9", "1", ""]]
     assert len(trace(run)) == len(run.steps)
+
+
+def test_small_bars():
+    chart = bars({"light": 0.0416, "heavy": 3.492}, "s")
+    assert repr(chart) == "light: 0.042 s\nheavy: 3.492 s"
+    widths = re.findall(r'width="([\d.]+)" height="20"', chart._repr_html_())
+    assert [float(w) for w in widths] == [pytest.approx(220 * 0.0416 / 3.492, abs=0.05), 220]
+    assert ">3.492 s</text>" in chart._repr_html_() and "http" not in chart._repr_html_()
+    for values in ({}, {"a": -1}, {"a": float("nan")}, {"a": "much"}):
+        with pytest.raises(ValueError):
+            bars(values, "s")
 
 
 # In a notebook

@@ -845,26 +845,50 @@ def first_seconds(run, seconds=3.0):
 
 
 @figure_function
-def light_and_heavy(reports):
+def light_and_heavy(reports, ranges=None):
     """The p99 wait for the first token (s) beside the p99 gap (ms) at each rate.
 
-    reports: rate in chats a second -> Report."""
+    reports: rate in chats a second -> Report. ranges: rate -> the lowest and the highest p99
+    wait and the lowest and the highest p99 gap over several orders, four numbers in seconds;
+    drawn as error bars.
+    """
     figure, panels = new_figure(3.4, 1, 2)
     values = list(reports.values())
-    for axes, name, label, read, show in [
-        (panels[0], "queue", "p99 wait for the first token (s)", lambda r: r.ttft_p99, _seconds),
-        (panels[1], "decode", "p99 gap (ms)", lambda r: 1000 * r.tbt_p99, lambda v: f"{v:.1f} ms"),
-    ]:
+    spans = [(ranges or {}).get(rate, [None] * 4) for rate in reports]
+    for panel, (axes, name, label, read, show) in enumerate(
+        [
+            (
+                panels[0],
+                "queue",
+                "p99 wait for the first token (s)",
+                lambda r: r.ttft_p99,
+                _seconds,
+            ),
+            (
+                panels[1],
+                "decode",
+                "p99 gap (ms)",
+                lambda r: 1000 * r.tbt_p99,
+                lambda v: f"{v:.1f} ms",
+            ),
+        ]
+    ):
         heights = [read(each) for each in values]
         axes.bar(range(len(values)), heights, 0.6, color=COLOR[name])
-        for place, height in enumerate(heights):
-            _note(axes, show(height), (place, height), (0, 8), ha="center")
+        for place, (height, span) in enumerate(zip(heights, spans)):
+            low, high = span[2 * panel : 2 * panel + 2]
+            if high is not None:
+                ends = [end * (1, 1000)[panel] for end in (low, high)]
+                axes.plot([place] * 2, ends, color=COLOR["ink"], marker="_", markersize=9, lw=1.4)
+            top = height if high is None else ends[1]
+            _note(axes, show(height), (place, top), (0, 8), ha="center")
         if heights[0] < 0.75 * heights[-1]:  # over the first bar, level with the last
             growth = f"{heights[-1] / heights[0]:.1f} times\nas long"
             axes.text(0, heights[-1], growth, ha="center", va="center", weight="bold")
         axes.set_xticks(range(len(values)), [f"{rate:g}" for rate in reports])
         axes.set_xlim(-0.5, len(values) - 0.5)
-        axes.set_ylim(0, 1.15 * max(heights))
+        tops = [line.get_ydata()[1] for line in axes.lines]
+        axes.set_ylim(0, 1.15 * max(heights + tops))
         axes.set_ylabel(label)
         axes.set_xlabel("rate (chats/s)")
     return figure

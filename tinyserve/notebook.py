@@ -9,9 +9,9 @@ import inspect
 from pathlib import Path
 
 from tinyserve.exercises import check
-from tinyserve.tables import clipboard, table, trace
+from tinyserve.tables import bars, clipboard, table, trace
 
-__all__ = ["Listing", "check", "clipboard", "pins", "show", "table", "trace", "whole"]
+__all__ = ["Listing", "bars", "check", "clipboard", "pins", "show", "table", "trace", "whole"]
 
 PACKAGE, ROOT = Path(__file__).resolve().parents[:2]
 

@@ -1,6 +1,6 @@
 """Many runs over a grid of settings, on all cores.
 
-Introduced in the chapter "Move the walls". The work goes through joblib, which can hand it
+Introduced in the chapter "The map of walls". The work goes through joblib, which can hand it
 to other schedulers as well (`with joblib.parallel_config("dask"): sweep(...)`).
 """
 

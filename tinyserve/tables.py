@@ -8,6 +8,7 @@ import html
 from math import isnan
 from numbers import Integral, Real
 
+from tinyserve.checks import number
 from tinyserve.metrics import Report, report
 
 # Decimals by the unit at the end of a column's name.
@@ -66,6 +67,47 @@ def table(rows, columns, index=None, corner=None):
     labels = pd.Index(index, tupleize_cols=False)
     frame = pd.DataFrame(printed, columns=list(columns), index=labels, dtype=object)
     return frame.rename_axis(columns=corner)
+
+
+class Bars:
+    """A bar for each of some values: SVG that needs no library, at home in light and dark."""
+
+    def __init__(self, values, unit):
+        self.values, self.unit = values, unit
+
+    def _words(self, value):
+        return f"{text(value, DECIMALS.get(self.unit, 3))} {self.unit}"
+
+    def __repr__(self):
+        return "\n".join(f"{label}: {self._words(value)}" for label, value in self.values.items())
+
+    def _repr_html_(self):
+        most = max(self.values.values()) or 1
+        rows = []
+        for row, (label, value) in enumerate(self.values.items()):
+            y, long = 28 * row, 220 * value / most
+            rows.append(
+                f'<text x="170" y="{y + 17}" text-anchor="end">{html.escape(str(label))}</text>'
+                f'<rect x="180" y="{y + 3}" width="{max(long, 1):.1f}" height="20" opacity=".6"/>'
+                f'<text x="{188 + long:.1f}" y="{y + 17}">{self._words(value)}</text>'
+            )
+        return (
+            f'<svg viewBox="0 0 480 {28 * len(rows)}" width="480" style="max-width:100%" role="img"'
+            f' aria-label="{html.escape(repr(self).replace(chr(10), "; "))}" fill="currentColor"'
+            f' font-family="system-ui, sans-serif" font-size="13">{"".join(rows)}</svg>'
+        )
+
+
+def bars(values, unit):
+    """A small bar chart. values: a dict from label to number; unit: theirs, as in a table.
+
+    Raises ValueError for no values, and for one that is negative or not finite.
+    """
+    if not values:
+        raise ValueError("a chart needs at least one value, not 0")
+    for label, value in values.items():
+        number(f"the bar of {label}", value, least=0)
+    return Bars(values, unit)
 
 
 # A report's fields as a table names them, and by what to multiply for the unit in the name.
