@@ -14,12 +14,17 @@ import tinyserve as ts
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "tinyserve"
-SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.glob("*.py"))}
+SOURCES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path.read_text(encoding="utf-8")
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+SOURCES["logs"] = SOURCES.pop("logs.__init__")  # a package of its own
 MODULES = {name: ast.parse(source) for name, source in SOURCES.items()}
 
 # A module imports only from those before it.
 CORE = ["checks", "roofline", "workload", "slots", "cache", "batcher", "metrics"]
-LATER = ["compiled", "fast", "logs", "sweep", "tables", "kvstore", "exercises", "style", "figures"]
+LOGS = ["logs.files", "logs.requests", "logs.results", "logs.metrics_text", "logs"]
+LATER = ["compiled", "fast", *LOGS, "sweep", "tables", "kvstore", "exercises", "style", "figures"]
 ORDER = [*CORE, *LATER, "explorers", "notebook"]
 STANDARD_ONLY = sorted({*CORE, "fast", "tables", "exercises", "__init__"} & set(MODULES))
 WITHOUT_CODE = {

@@ -1,5 +1,7 @@
 """A model server you can read end to end, with a simulated clock in place of a model."""
 
+import importlib
+
 from tinyserve.batcher import Run, Server, Step, serve
 from tinyserve.cache import PagePool, pages_for
 from tinyserve.metrics import Report, percentile, report
@@ -17,3 +19,11 @@ from tinyserve.slots import SlotRun, SlotStep, simulate
 from tinyserve.workload import Workload, batching_requests, invented_chats
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    """The readers of `tinyserve.logs`, which need pandas, come in when one is asked for."""
+    if name in ("logs", "read_log", "read_metrics", "read_results", "write_metrics"):
+        logs = importlib.import_module("tinyserve.logs")
+        return logs if name == "logs" else getattr(logs, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ are the same chats.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tinyserve.checks import number, sequence, whole
@@ -31,6 +31,7 @@ class Workload:
     prompts: tuple
     replies: tuple
     rate: float | None = None
+    notes: object = field(default=None, compare=False, repr=False)  # what read_log found
 
     def __post_init__(self):
         columns = ("send", "prompts", "replies")
