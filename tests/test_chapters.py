@@ -38,7 +38,7 @@ LACKS = {
     "your-turn": {"edit", "exercises", "length"},
     "play-slots": {"edit", "exercises", "length"},  # an explorer instead
     "play-server": {"edit", "exercises", "length"},
-    "two-parts": {"exercises", "length"},  # ends with five questions
+    "two-parts": {"length"},  # ends with five questions
     "source": ALL,
     "colophon": ALL,
 }

@@ -77,7 +77,7 @@ def compare(function, cases, right):
     for case in cases:
         got, wanted = function(*case), right(*case)
         if got != wanted:
-            names = {Run: "a run", SlotRun: "a run", PagePool: "a pool"}
+            names = {Run: "a run", SlotRun: "a run", PagePool: "a pool", Workload: "a workload"}
             arguments = ", ".join(names.get(type(a)) or repr(a) for a in case)
             return f"with {arguments} it gives {got!r}, not {wanted!r}."
     return True
@@ -184,6 +184,38 @@ def _(function):
     requests = batching_requests().at_rate(8)
     runs = [(simulate(requests, 8, policy),) for policy in ("fixed", "continuous")]
     return compare(function, [*runs, (simulate(toy(), 4, "fixed", cost=1),)], share)
+
+
+# From slots to pages
+
+
+def late(pages, limit=8, rate=8):
+    """How many of the 48 requests have their first token later than on slots."""
+    requests = batching_requests().at_rate(rate)
+    on_slots = simulate(requests, limit).first
+    on_pages = fast.serve(requests, pages, limit).first
+    return sum(b - a > 1e-12 for a, b in zip(on_slots, on_pages))
+
+
+@exercise("two parts 1", hint="How many pages were promised at most with a cache without end?")
+def _():
+    return next(pages for pages in range(51, 999) if late(pages) == 0)
+
+
+@exercise("two parts 2", hint="with_pages(100) counts them.")
+def _():
+    return late(100)
+
+
+@exercise("two parts 3")
+def _(function):
+    def nobody(requests, pages, limit):
+        return late(pages, limit, requests.rate) == 0
+
+    requests = batching_requests()
+    cases = [(8, 197, 8), (8, 196, 8), (1, 120, 8), (16, 300, 16), (2, 60, 4)]
+    cases = [(requests.at_rate(rate), pages, limit) for rate, pages, limit in cases]
+    return compare(function, cases, nobody)
 
 
 # The queue
