@@ -494,7 +494,7 @@ def _(function):
 def heavy_p99(pages, places, order=0):
     """p99 wait at 40 chats a second, in seconds, in one order of the 400 chats."""
     chats = invented_chats(400).shuffled(order) if order else invented_chats(400)
-    return report(fast.serve(chats.at_rate(40), pages, places))
+    return report(fast.serve(chats.at_rate(40), pages, places)).ttft_p99
 
 
 @exercise("map 1", hint="Pages that a chat in a step needs on average, times the places.")
@@ -507,7 +507,7 @@ def _():
 @exercise("map 2", hint="Go up in steps of 32 from 160, and look at wait(pages, 16)[1].")
 def _():
     def middle(pages):
-        return percentile([heavy_p99(pages, 16, order).ttft_p99 for order in range(8)], 50)
+        return percentile([heavy_p99(pages, 16, order) for order in range(8)], 50)
 
     return next(pages for pages in range(160, 680, 32) if middle(pages) < 1.5)
 
@@ -515,7 +515,7 @@ def _():
 @exercise("map 3")
 def _(function):
     def helps(pages, places):
-        by_pages = heavy_p99(pages + 32, places).ttft_p99
-        return "pages" if by_pages < heavy_p99(pages, places + 2).ttft_p99 else "places"
+        by_pages = heavy_p99(pages + 32, places)
+        return "pages" if by_pages < heavy_p99(pages, places + 2) else "places"
 
     return compare(function, [(240, 16), (480, 16), (300, 30), (600, 12)], helps)

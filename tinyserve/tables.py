@@ -15,6 +15,11 @@ from tinyserve.metrics import Report, report
 DECIMALS = {"s": 3, "ms": 1, "%": 1, "times": 1, "tokens/s": 0, "chats/s": 1, "tokens": 1}
 
 
+def decimals_of(name):
+    """How many decimals a column of this name has, by the unit at its end."""
+    return DECIMALS.get(str(name).split(" ")[-1], 3)
+
+
 def text(value, decimals):
     """One cell of a table: thousands with a comma, a hyphen where there is no value."""
     if value is None or (isinstance(value, Real) and isnan(value)):
@@ -56,7 +61,7 @@ def table(rows, columns, index=None, corner=None):
     seconds (3 decimals), one in "ms" has 1; other floats have 3. Returns a DataFrame of text.
     Raises ValueError for a row with more or fewer cells than there are columns.
     """
-    decimals = [DECIMALS.get(str(name).split(" ")[-1], 3) for name in columns]
+    decimals = [decimals_of(name) for name in columns]
     printed = [[text(*cell) for cell in zip(row, decimals, strict=True)] for row in rows]
     index = list(range(len(printed)) if index is None else index)
     try:
@@ -76,7 +81,7 @@ class Bars:
         self.values, self.unit = values, unit
 
     def _words(self, value):
-        return f"{text(value, DECIMALS.get(self.unit, 3))} {self.unit}"
+        return f"{text(value, decimals_of(self.unit))} {self.unit}"
 
     def __repr__(self):
         return "\n".join(f"{label}: {self._words(value)}" for label, value in self.values.items())
@@ -145,7 +150,7 @@ def clipboard(reports, *fields, corner=None):
     heads = [FIELDS[name][0] for name in fields or FIELDS]
     if fields:
         return table(list(lines.values()), heads, list(lines), corner)
-    units = [DECIMALS.get(head.split(" ")[-1], 3) for head in heads]
+    units = [decimals_of(head) for head in heads]
     rows = [[text(v, d) for v in row] for row, d in zip(zip(*lines.values()), units)]
     return table(rows, [str(label) for label in lines], heads)
 
