@@ -4,6 +4,7 @@ import importlib.util
 import pickle
 import runpy
 import sys
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -20,11 +21,15 @@ CHIPS = [
     ts.A100,
     ts.Chip("slow", peak=3e12, bandwidth=1e11, memory=8e9),
     ts.Chip("odd", peak=1e12 / 3, bandwidth=1e12 / 7, memory=8e9),  # nothing comes out even
+    ts.Chip("real", 312e12, 2039e9, 80e9, peak_share=0.8, bandwidth_share=0.75, overhead=0.00148),
+    ts.Chip("late", 312e12, 2039e9, 80e9, overhead=1 / 3),
 ]
 MODELS = [
     ts.LLAMA_8B,
     ts.Model("small", weights=10**8, layers=3, kv_heads=1, head_size=7),
     ts.Model("wide", weights=10**14 + 1, layers=10**5, kv_heads=9, head_size=11),  # past 2**53
+    replace(ts.LLAMA_8B, attention=True),
+    ts.Model("deep", 10**8, 10**4, kv_heads=9, head_size=11, heads=99, attention=True),
 ]
 HEAVY = (ts.invented_chats(400).at_rate(40), 240, 16)
 NO_NUMBA = importlib.util.find_spec("numba") is None

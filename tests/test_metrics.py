@@ -171,7 +171,8 @@ def handmade(send, first, done, replies, steps):
     """A Run as a server would have left it. steps: (seconds, chats, joined)."""
     workload = ts.Workload(send, [1] * len(send), replies)
     rows = [ts.Step(0.0, *step, queue=0, held=0, owed=0, blocked="") for step in steps]
-    return ts.Run(workload, 1, 1, 16, first, first, done, rows)
+    settings = (workload, 1, 1, 16, ts.LLAMA_8B, ts.A100)
+    return ts.Run(*settings, first, first, done, rows)
 
 
 def test_a_reply_of_one_token_has_no_gap():
@@ -272,4 +273,19 @@ def test_the_floor_moves_with_the_number_of_chats():
 
 def test_a_queue_that_neither_wall_made_is_not_both():
     # A variant of the server may hold chats out for another reason.
-    assert which_wall(50, 0, 0, 400) not in ("both", "cache", "batch")
+    assert which_wall(50, 0, 0, 400) == "neither"
+    assert which_wall(3, 0, 0, 400) == "none"
+
+
+class OneJoins(ts.Server):
+    """A step reads one prompt and no more: a rule that is neither wall."""
+
+    def held_out(self, chat):
+        return super().held_out(chat) or "one prompt a step" * bool(self.joined)
+
+
+def test_a_queue_with_free_pages_and_free_places():
+    crowd = ts.Workload([0] * 30, [50] * 30, [2] * 30)
+    report = ts.report(OneJoins(crowd, pages=1000, limit=64).serve())
+    assert (report.queue_max, report.cache_steps, report.batch_steps) == (29, 0, 0)
+    assert report.wall == "neither"

@@ -1,5 +1,7 @@
 """What one step costs: the formula against the plain one, the ties, the doors."""
 
+import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -43,6 +45,44 @@ def test_a_step_by_hand():
     assert easy([1, 2], prompt_tokens=12) == 14  # a tie
     assert easy([1, 2], prompt_tokens=13) == 15  # arithmetic
     assert ts.step_parts(2, 3, 12, EASY_MODEL, EASY_CHIP) == (14, 14)
+
+
+def test_the_shares_and_the_overhead_by_hand():
+    # As above, but a quarter of the peak, half of the bandwidth, and 3 seconds a step.
+    chip = replace(EASY_CHIP, peak_share=0.25, bandwidth_share=0.5, overhead=3)
+
+    def real(contexts, prompt_tokens=0):
+        return ts.step_seconds(contexts, prompt_tokens, EASY_MODEL, chip)
+
+    assert real([]) == 2 * 2 + 3
+    assert real([1, 2]) == 2 * 14 + 3
+    assert real([1, 2], prompt_tokens=5) == 2 * 14 + 3  # arithmetic: 4 times 7 seconds, a tie
+    assert real([1, 2], prompt_tokens=6) == 4 * 8 + 3
+    assert ts.step_parts(2, 3, 5, EASY_MODEL, chip) == (28, 28)  # without the overhead
+
+
+def test_attention_by_hand():
+    # Llama 3.1 8B: 32 layers of 4,096 numbers, a product with the key and one with the value.
+    model = replace(ts.LLAMA_8B, attention=True)
+    assert model.flops_per_pair == 2 * 2 * 32 * 4096
+    assert ts.LLAMA_8B.flops_per_pair == 0
+    # A prompt of 4 tokens: 1 + 2 + 3 + 4 pairs. A chat of 1,000: its new token looks at each.
+    assert ts.roofline.pairs_in(4) == 10
+    arithmetic, memory = ts.step_parts(1, 1000, 4, model, pairs=10)
+    flops = 2 * 8_030_261_248 * 5 + 524_288 * 1010
+    assert math.isclose(arithmetic, flops / 312e12)
+    assert memory == ts.step_parts(1, 1000, 4)[1]
+    # About 3 % of the weights' arithmetic at 1,000 tokens, as the lesson says.
+    assert round(100 * 1000 * model.flops_per_pair / model.flops_per_token, 1) == 3.3
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=5))
+def test_prompts_that_join_together_do_not_look_at_each_other(prompts):
+    model = replace(ts.LLAMA_8B, attention=True)
+    pairs = sum(len(range(at)) for prompt in prompts for at in range(1, prompt + 1))
+    flops = 2 * 8_030_261_248 * sum(prompts) + 2 * 2 * 32 * 4096 * pairs
+    weights = 2 * 8_030_261_248 / 2039e9
+    assert math.isclose(ts.step_seconds([], prompts, model), max(flops / 312e12, weights))
 
 
 @given(st.lists(st.integers(1, 10_000), max_size=70), st.integers(0, 5_000))
@@ -118,6 +158,7 @@ def test_counts_are_refused(bad):
         lambda: ts.Model("x", 1, 1, bad, 1),
         lambda: ts.Model("x", 1, 1, 1, bad),
         lambda: ts.Model("x", 1, 1, 1, 1, bad),
+        lambda: ts.Model("x", 1, 1, 1, 1, heads=bad, attention=True),
     ):
         with pytest.raises(ValueError) as error:
             refused()
@@ -130,6 +171,8 @@ def test_measures_are_refused(bad):
         lambda: ts.Chip("x", bad, 1, 1),
         lambda: ts.Chip("x", 1, bad, 1),
         lambda: ts.Chip("x", 1, 1, bad),
+        lambda: replace(ts.A100, peak_share=bad),
+        lambda: replace(ts.A100, bandwidth_share=bad),
         lambda: ts.pages_that_fit(share=bad),
     ):
         with pytest.raises(ValueError) as error:
@@ -142,6 +185,8 @@ def test_the_error_says_which():
         ts.step_seconds([5, 0, -1])
     with pytest.raises(ValueError, match=r"prompt_tokens must be .* at least 0, not -1"):
         ts.step_seconds([5], -1)
+    with pytest.raises(ValueError, match="-2"):
+        ts.step_seconds([5], [3, -2])
     with pytest.raises(ValueError, match=r"share must be at most 1, not 1\.1"):
         ts.pages_that_fit(share=1.1)
     with pytest.raises(ValueError, match="working must be at least 0, not -1"):
@@ -157,3 +202,14 @@ def test_a_chip_and_a_model_do_not_change():
         ts.A100.peak = 1
     with pytest.raises(AttributeError):
         ts.LLAMA_8B.layers = 1
+
+
+@pytest.mark.parametrize("bad", [-0.001, float("nan"), float("inf"), "1", None, True])
+def test_an_overhead_is_refused(bad):
+    with pytest.raises(ValueError, match="overhead"):
+        replace(ts.A100, overhead=bad)
+
+
+def test_attention_needs_the_heads():
+    with pytest.raises(ValueError, match=r"heads .* not None"):
+        ts.Model("x", 1, 1, 1, 1, attention=True)

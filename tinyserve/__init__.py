@@ -11,6 +11,7 @@ from tinyserve.roofline import (
     Chip,
     Model,
     pages_that_fit,
+    step_cost,
     step_parts,
     step_seconds,
     users_that_fit,

@@ -9,7 +9,7 @@ from collections import deque, namedtuple
 
 from tinyserve.cache import PAGE_SIZE, PagePool
 from tinyserve.checks import every_chat_fits, whole
-from tinyserve.roofline import A100, LLAMA_8B, step_parts
+from tinyserve.roofline import A100, LLAMA_8B, step_cost
 
 
 class Step(namedtuple("Step", "start seconds chats joined queue held owed blocked")):
@@ -25,7 +25,7 @@ class Step(namedtuple("Step", "start seconds chats joined queue held owed blocke
     __slots__ = ()
 
 
-class Run(namedtuple("Run", "workload pages limit page_size admitted first done steps")):
+class Run(namedtuple("Run", "workload pages limit page_size model chip admitted first done steps")):
     """A served workload: the settings, three times for each chat, and the list of Steps.
 
     admitted, first and done are seconds, one a chat, in the order sent: the start of the
@@ -88,9 +88,9 @@ class Server:
     def cost(self):
         """3. The step lasts as long as the roofline says, and the clock moves on."""
         context = sum(self.workload.prompts[chat] + made for chat, made in self.running.items())
-        prompt = sum(self.workload.prompts[chat] for chat in self.joined)
-        parts = step_parts(len(self.running), context, prompt, self.model, self.chip)
-        self.start, self.seconds = self.now, max(parts)
+        prompts = [self.workload.prompts[chat] for chat in self.joined]
+        self.start = self.now
+        self.seconds = step_cost(len(self.running), context, prompts, self.model, self.chip)
         self.now += self.seconds
 
     def write(self):
@@ -125,8 +125,8 @@ class Server:
             self.write()
             self.finish()
             self.record()
-        settings = (self.workload, self.pool.pages, self.limit, self.pool.page_size)
-        return Run(*settings, self.admitted, self.first, self.done, self.steps)
+        settings = self.workload, self.pool.pages, self.limit, self.pool.page_size, self.model
+        return Run(*settings, self.chip, self.admitted, self.first, self.done, self.steps)
 
 
 def serve(workload, pages, limit, page_size=PAGE_SIZE, model=LLAMA_8B, chip=A100):

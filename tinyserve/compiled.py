@@ -18,8 +18,8 @@ def _go(at, clock, ask, settings, cost, rates, times, ends, takers, floats, coun
     now = clock[0]
     send, prompts, replies = ask
     pages, limit, size = settings
-    per_token, weights, per_context = cost
-    peak, bandwidth = rates
+    per_token, per_pair, weights, per_context = cost
+    peak, bandwidth, overhead = rates
     admitted, first, done = times
     last, before = ends  # the last chat to end in a step, and for each chat the one before it
     ring = len(last)  # a place a step, used again after the longest reply
@@ -34,7 +34,7 @@ def _go(at, clock, ask, settings, cost, rates, times, ends, takers, floats, coun
         while sent < chats and send[sent] <= now:
             sent += 1
         held += takers[step % size]
-        blocked, joined, prompt_tokens = 0, 0, 0
+        blocked, joined, prompt_tokens, pairs = 0, 0, 0, 0
         while head < sent:
             prompt, reply = prompts[head], replies[head]
             need = (prompt + reply + size - 1) // size
@@ -43,6 +43,7 @@ def _go(at, clock, ask, settings, cost, rates, times, ends, takers, floats, coun
                 break
             promised += need
             prompt_tokens += prompt
+            pairs += prompt * (prompt + 1) // 2
             held += prompt // size + 1
             takers[(step - prompt) % size] += 1
             end = (step + reply - 1) % ring
@@ -50,8 +51,8 @@ def _go(at, clock, ask, settings, cost, rates, times, ends, takers, floats, coun
             last[end] = head
             joined += 1
             head += 1
-        arithmetic = per_token * (running + prompt_tokens) / peak
-        seconds = max(arithmetic, (weights + per_context * context) / bandwidth)
+        flops = per_token * (running + prompt_tokens) + per_pair * (context + pairs)
+        seconds = max(flops / peak, (weights + per_context * context) / bandwidth) + overhead
         starts[made] = now
         lengths[made] = seconds
         for chat in range(head - joined, head):
@@ -87,7 +88,7 @@ def _go(at, clock, ask, settings, cost, rates, times, ends, takers, floats, coun
 
 def counted(workload, pages, limit, size, cost, times, chunk):
     """`tinyserve.fast.counted` as machine code: takes and yields the same."""
-    *per, peak, bandwidth = cost
+    per, rates = tuple(cost[:4]), tuple(cost[4:])
     chats = len(workload)
     ask = [array(k, v) for k, v in zip("dqq", (workload.send, workload.prompts, workload.replies))]
     ask = tuple(np.frombuffer(each, each.typecode) for each in ask)
@@ -100,7 +101,7 @@ def counted(workload, pages, limit, size, cost, times, chunk):
     blocks = np.empty(chunk, np.int8)
     times = tuple(map(np.frombuffer, times))
     while at[0] < chats or at[2]:
-        made = _go(at, clock, ask, (pages, limit, size), tuple(per), (peak, bandwidth), times,
+        made = _go(at, clock, ask, (pages, limit, size), per, rates, times,
                    ends, takers, floats, counts, blocks)  # fmt: skip
         columns = zip("ddiiiiib", (*floats, *counts, blocks))
         yield [_cut(kind, column[:made]) for kind, column in columns], int(at[0] - at[2])

@@ -20,7 +20,7 @@ from tinyserve.batcher import Run, Step
 from tinyserve.cache import PAGE_SIZE, PagePool
 from tinyserve.checks import every_chat_fits, number, whole
 from tinyserve.metrics import Report, which_wall
-from tinyserve.roofline import A100, LLAMA_8B
+from tinyserve.roofline import A100, LLAMA_8B, pairs_in
 
 BLOCKED = ("", "cache", "batch", "cache and batch")
 RECORDS = ("steps", "seconds", "summary")
@@ -155,12 +155,12 @@ class Summary:
 def counted(workload, pages, limit, size, cost, times, chunk):
     """The loop. Yields every `chunk` steps, as (an array a column of `Steps`, chats done).
 
-    The arguments are checked already. cost: the model's and the chip's five numbers of
-    `step_parts`; times: arrays for admitted, first and done, which it fills.
+    The arguments are checked already. cost: the model's and the chip's numbers of
+    `step_cost`; times: arrays for admitted, first and done, which it fills.
     """
     send, prompts, replies = workload.send, workload.prompts, workload.replies
     admitted, first, done = times
-    per_token, weights, per_context, peak, bandwidth = cost
+    per_token, per_pair, weights, per_context, peak, bandwidth, overhead = cost
     chats = len(send)
     ends = {}  # step -> the chats whose last token is written in it
     # Running chats by the remainder of the steps in which they take a page.
@@ -184,7 +184,7 @@ def counted(workload, pages, limit, size, cost, times, chunk):
             # Who runs takes the pages of this step; who joins is not among them yet.
             held += takers[step % size]
             # 2. Who joins? With the step that will be its last, and its turn to take pages.
-            blocked = joined = prompt_tokens = 0
+            blocked = joined = prompt_tokens = pairs = 0
             while head < sent:
                 prompt, reply = prompts[head], replies[head]
                 need = -(-(prompt + reply) // size)
@@ -193,6 +193,7 @@ def counted(workload, pages, limit, size, cost, times, chunk):
                     break
                 promised += need
                 prompt_tokens += prompt
+                pairs += pairs_in(prompt)
                 held += -(-(prompt + 1) // size)
                 takers[(step - prompt) % size] += 1
                 end = step + reply - 1
@@ -203,9 +204,9 @@ def counted(workload, pages, limit, size, cost, times, chunk):
                 joined += 1
                 head += 1
             # 3. How long does it take?
-            arithmetic = per_token * (running + prompt_tokens) / peak
-            memory = (weights + per_context * context) / bandwidth
-            seconds = arithmetic if arithmetic > memory else memory
+            flops = per_token * (running + prompt_tokens) + per_pair * (context + pairs)
+            arithmetic, memory = flops / peak, (weights + per_context * context) / bandwidth
+            seconds = (arithmetic if arithmetic > memory else memory) + overhead
             starts.append(now)
             lengths.append(seconds)
             # 4. Everyone in it has a token more, and who joined a prompt as well.
@@ -261,12 +262,13 @@ def serve(workload, pages, limit, page_size=PAGE_SIZE, model=LLAMA_8B, chip=A100
     longest = max(workload.prompts) + max(workload.replies)  # no chat is longer
     if longest > pages * size:
         every_chat_fits(workload, PagePool(pages, size))  # says which chat does not, if one
-    cost = (model.flops_per_token, model.weight_bytes, model.kv_bytes_per_token)
+    work = model.flops_per_token, model.flops_per_pair, model.weight_bytes, model.kv_bytes_per_token
     places, unit = min(limit, chats), min(size, longest)  # more would change nothing
     loop = counted
     if compiled:
         loop = _compiled()
-        if max(cost) * places * longest >= 2**62 or max(unit, max(workload.replies)) > 2**24:
+        largest = max(*work, model.flops_per_pair * longest) * places * longest
+        if largest >= 2**62 or max(unit, max(workload.replies)) > 2**24:
             loop = counted  # numbers for more than 64 bits, or arrays for more than memory
     keep = Steps() if record == "steps" else Summary(seconds=[] if record == "seconds" else None)
     times = [array("d", bytes(8 * chats)) for _ in range(3)]  # admitted, first, done
@@ -276,8 +278,9 @@ def serve(workload, pages, limit, page_size=PAGE_SIZE, model=LLAMA_8B, chip=A100
 
         bar = tqdm(total=chats, unit="chat")
     try:
-        costs = (*cost, chip.peak, chip.bandwidth)
-        for chunk, done in loop(workload, pages, places, unit, costs, times, CHUNK):
+        cost = (*work, chip.peak * chip.peak_share, chip.bandwidth * chip.bandwidth_share)
+        cost += (chip.overhead,)
+        for chunk, done in loop(workload, pages, places, unit, cost, times, CHUNK):
             keep.add(chunk)
             if bar is not None:
                 bar.update(done - bar.n)
@@ -286,7 +289,7 @@ def serve(workload, pages, limit, page_size=PAGE_SIZE, model=LLAMA_8B, chip=A100
             bar.close()
     if record == "steps":
         times = [each.tolist() for each in times]
-    return Run(workload, pages, limit, size, *times, keep)
+    return Run(workload, pages, limit, size, model, chip, *times, keep)
 
 
 def _compiled():

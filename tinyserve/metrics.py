@@ -44,13 +44,14 @@ def p50_and_p99(values, counts=None):
 def which_wall(queue_max, cache_steps, batch_steps, chats):
     """The wall that `chats` chats ran into, by how many steps each one held the head out.
 
-    "none" if fewer than 1 in 100 of the chats ever waited at once; "both" if the smaller
-    count is at least half of the larger.
+    "none" if fewer than 1 in 100 of the chats ever waited at once; "neither" if more did and
+    no wall held them out (a server with another rule does); "both" if the smaller count is at
+    least half of the larger.
     """
-    if 100 * queue_max < chats or cache_steps + batch_steps == 0:
+    if 100 * queue_max < chats:
         return "none"
     if 2 * min(cache_steps, batch_steps) >= max(cache_steps, batch_steps):
-        return "both"
+        return "both" if cache_steps else "neither"
     return "cache" if cache_steps > batch_steps else "batch"
 
 
@@ -62,7 +63,7 @@ class Report(namedtuple("Report", f"{WAITS} {COUNTS} {PACE}")):
     cache_steps, batch_steps: steps in which each wall held the head of the queue out;
     cache_full_at: seconds, the start of the first of the cache_steps; chats_per_second,
     tokens_per_second: from the first send time to the last token, of replies only;
-    wall: "none", "cache", "batch" or "both".
+    wall: "none", "cache", "batch", "both" or "neither".
     """
 
 
