@@ -22,10 +22,10 @@ SOURCES["logs"] = SOURCES.pop("logs.__init__")  # a package of its own
 MODULES = {name: ast.parse(source) for name, source in SOURCES.items()}
 
 # A module imports only from those before it.
-CORE = ["checks", "roofline", "workload", "slots", "cache", "batcher", "metrics"]
+CORE = ["checks", "configs", "roofline", "workload", "slots", "cache", "batcher", "metrics"]
 LOGS = ["logs.files", "logs.requests", "logs.results", "logs.metrics_text", "logs"]
-LATER = ["ondemand", "compiled", "fast", *LOGS, "sweep", "tables", "kvstore", "exercises"]
-LATER += ["style", "figures"]
+LATER = ["ondemand", "compiled", "fast", *LOGS, "sweep", "tables", "presets"]
+LATER += ["kvstore", "exercises", "style", "figures"]
 ORDER = [*CORE, *LATER, "explorers", "notebook"]
 STANDARD_ONLY = sorted(
     {*CORE, "ondemand", "fast", "tables", "exercises", "__init__"} & set(MODULES)

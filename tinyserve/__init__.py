@@ -21,10 +21,18 @@ from tinyserve.workload import Workload, batching_requests, invented_chats
 
 __version__ = "0.1.0"
 
+# What comes in when it is first asked for: the module, and the names of it that stand here. `logs`
+# needs pandas.
+ON_DEMAND = {
+    "logs": ("read_log", "read_metrics", "read_results", "write_metrics"),
+    "presets": ("CHIPS", "MODELS"),
+}
+
 
 def __getattr__(name):
-    """The readers of `tinyserve.logs`, which need pandas, come in when one is asked for."""
-    if name in ("logs", "read_log", "read_metrics", "read_results", "write_metrics"):
-        logs = importlib.import_module("tinyserve.logs")
-        return logs if name == "logs" else getattr(logs, name)
+    """The names in `ON_DEMAND`."""
+    for module, names in ON_DEMAND.items():
+        if name in (module, *names):
+            found = importlib.import_module(f"tinyserve.{module}")
+            return found if name == module else getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

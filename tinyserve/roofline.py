@@ -64,6 +64,18 @@ class Model:
             value = whole(f"a model's {field}", getattr(self, field))
             object.__setattr__(self, field, value)  # NumPy's narrow kinds overflow
 
+    @classmethod
+    def from_config(cls, source, **changes):
+        """The model of a Hugging Face `config.json`.
+
+        source: the path of the file or of its folder, or a dict of what it says; changes:
+        fields to set otherwise, such as name="mine" or attention=True. Raises ValueError
+        for what `tinyserve.configs.read_config` can't read or count, with the file and the key.
+        """
+        from tinyserve.configs import read_config  # only where a file is read
+
+        return cls(**{**read_config(source), **changes})
+
     @property
     def flops_per_token(self):
         """Operations to handle one token: a multiplication and an addition a weight."""

@@ -12,7 +12,10 @@ from tinyserve.checks import number
 from tinyserve.metrics import Report, report
 
 # Decimals by the unit at the end of a column's name.
-DECIMALS = {"s": 3, "ms": 1, "%": 1, "times": 1, "tokens/s": 0, "chats/s": 1, "tokens": 1}
+DECIMALS = {
+    **{"s": 3, "ms": 1, "%": 1, "times": 1, "tokens/s": 0, "chats/s": 1, "tokens": 1},
+    **{"TFLOP/s": 2, "GB/s": 0, "GB": 1, "KiB": 0},
+}
 
 
 def decimals_of(name):

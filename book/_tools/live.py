@@ -21,8 +21,8 @@ from sphinx.errors import ExtensionError
 TOOLS = Path(__file__).resolve().parent
 PACKAGE = TOOLS.parents[1] / "tinyserve"
 MODULES = [
-    *["__init__", "checks", "roofline", "workload", "cache", "batcher", "metrics", "slots"],
-    *["ondemand", "fast", "tables", "exercises", "notebook"],
+    *["__init__", "checks", "configs", "roofline", "workload", "cache", "batcher", "metrics"],
+    *["slots", "ondemand", "fast", "tables", "presets", "exercises", "notebook"],
 ]
 # Pyodide's files by what live.js calls them.
 PYODIDE = {

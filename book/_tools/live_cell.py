@@ -25,7 +25,8 @@ KEPT = 30  # how many cells' needs are kept for the next run
 # What the chapters import and a page does not have.
 ELSEWHERE = {"IPython", "matplotlib", "numpy", "pandas", "prometheus_client", "pyarrow", "tqdm"}
 ELSEWHERE |= {
-    f"tinyserve.{name}" for name in "compiled explorers figures kvstore logs style sweep".split()
+    f"tinyserve.{name}"
+    for name in "compiled explorers figures kvstore logs style sweep".split()
 }
 
 
