@@ -25,7 +25,7 @@ MODULES = {name: ast.parse(source) for name, source in SOURCES.items()}
 CORE = ["checks", "configs", "roofline", "workload", "slots", "cache", "batcher", "metrics"]
 LOGS = ["logs.files", "logs.requests", "logs.results", "logs.metrics_text", "logs"]
 LATER = ["ondemand", "compiled", "fast", *LOGS, "sweep", "tables", "presets"]
-LATER += ["kvstore", "exercises", "style", "figures"]
+LATER += ["calibrate", "kvstore", "exercises", "style", "figures"]
 ORDER = [*CORE, *LATER, "explorers", "notebook"]
 STANDARD_ONLY = sorted(
     {*CORE, "ondemand", "fast", "tables", "exercises", "__init__"} & set(MODULES)

@@ -7,6 +7,7 @@ from tinyserve.cache import PagePool, pages_for
 from tinyserve.metrics import Report, percentile, report
 from tinyserve.roofline import (
     A100,
+    A100_MEASURED,
     LLAMA_8B,
     Chip,
     Model,
@@ -22,9 +23,10 @@ from tinyserve.workload import Workload, batching_requests, invented_chats
 __version__ = "0.1.0"
 
 # What comes in when it is first asked for: the module, and the names of it that stand here. `logs`
-# needs pandas.
+# needs pandas, `calibrate` NumPy.
 ON_DEMAND = {
     "logs": ("read_log", "read_metrics", "read_results", "write_metrics"),
+    "calibrate": ("MeasuredStep", "cross_check", "fit"),
     "presets": ("CHIPS", "MODELS"),
 }
 
