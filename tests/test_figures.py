@@ -24,7 +24,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
 
 import tinyserve as ts
-from tinyserve import figures, style
+from tinyserve import calibrate, figures, style
 from tinyserve.cache import pages_for
 from tinyserve.style import COLOR, PALETTE, WIDTH
 
@@ -95,6 +95,14 @@ WALLS = pd.DataFrame(
     ],
     columns=["pages", "limit", "order", "ttft_p99", "wall"],
 )
+DECODE = [calibrate.MeasuredStep(n, 1000 * n, (), 0.012 + n / 10_000) for n in (1, 8, 64)]
+PREFILL = [calibrate.MeasuredStep(0, 0, (tokens,), tokens / 20_000) for tokens in (300, 9000)]
+CLOCKS = {"data sheet": ts.A100, "measured": ts.A100_MEASURED}
+TWO_CLOCKS = {
+    setting: {"data sheet": ts.report(LIGHT), "measured": ts.report(HEAVY)}
+    for setting in [(240, 16), (960, 24)]
+}
+BEGUN = {"real": ([1, 2, 3], [5, 4, 9]), "toy": ([2, 2, 2], [3, 4, 5])}
 SLOWER = {1: [3.5, 0.2], 1.5: [10.0, 2.0], 2: [17.0, 4.0]}
 DRAW = {
     "kitchen": [lambda: figures.kitchen()],
@@ -150,6 +158,14 @@ DRAW = {
     "toy_grids": [lambda: figures.toy_grids(FIXED, CONTINUOUS)],
     "traffic_bars": [lambda: figures.traffic_bars(TRAFFIC)],
     "slots_over_time": [lambda: figures.slots_over_time(SLOTS)],
+    "measured_steps": [
+        lambda: figures.measured_steps(DECODE, CLOCKS, "chats"),
+        lambda: figures.measured_steps(DECODE[:1], {"sheet": ts.A100}, "context"),
+        lambda: figures.measured_steps(PREFILL, CLOCKS, "prompt"),
+    ],
+    "two_clocks": [lambda: figures.two_clocks(TWO_CLOCKS)],
+    "sorted_waits": [lambda: figures.sorted_waits({n: SLOWER[n] for n in (1, 2)})],
+    "running_over_time": [lambda: figures.running_over_time(BEGUN)],
 }
 DRAWINGS = [f"{name} {number}" for name, ways in DRAW.items() for number in range(len(ways))]
 DRAWN = {}
@@ -882,6 +898,38 @@ def test_slower_steps_values():
     curves = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
     assert curves == [([1, 1.5, 2], [3.5, 10.0, 17.0]), ([1, 1.5, 2], [0.2, 2.0, 4.0])]
     assert texts(axes) == ["few pages", "many pages"]
+
+
+def test_measured_steps_values():
+    (axes,) = figures.measured_steps(DECODE, CLOCKS, "chats").axes
+    dots, sheet, real = axes.lines
+    assert list(dots.get_xdata()) == [1, 8, 64]
+    assert list(dots.get_ydata()) == near([12.1, 12.8, 18.4])
+    # Weights and the cache of 1,000 tokens for each, at the data sheet's bandwidth.
+    read = [16_060_522_496 + n * 1000 * 131_072 for n in (1, 8, 64)]
+    assert list(sheet.get_ydata()) == near([1000 * r / 2039e9 for r in read])
+    assert list(real.get_ydata()) == near([1000 * r / (0.77 * 2039e9) + 1.8 for r in read])
+
+
+def test_two_clocks_values():
+    (axes,) = figures.two_clocks(TWO_CLOCKS).axes
+    light, heavy = ts.report(LIGHT).ttft_p99, ts.report(HEAVY).ttft_p99
+    for marker, wait in (("o", light), ("s", heavy)):
+        assert [line.get_xdata()[0] for line in of(axes, "queue", marker)] == near([wait] * 2)
+    assert texts(axes) == ["0.042 s", "3.49 s, cache"] * 2
+
+
+def test_sorted_waits_values():
+    (axes,) = figures.sorted_waits({"one": [3, 1, 2, 4], "two": [5, 0]}).axes
+    curves = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
+    assert curves == [([25, 50, 75, 100], [1, 2, 3, 4]), ([50, 100], [0, 5])]
+
+
+def test_running_over_time_values():
+    (axes,) = figures.running_over_time(BEGUN).axes
+    curves = [list(zip(*line.get_data())) for line in axes.lines]
+    assert curves[0] == [(1, 1), (2, 2), (3, 3), (4, 2), (5, 1), (9, 0)]
+    assert curves[1][2:] == [(2, 3), (3, 2), (4, 1), (5, 0)]
 
 
 def test_kitchen_has_its_six_parts():

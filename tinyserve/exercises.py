@@ -6,13 +6,14 @@ only, so that it also runs where nothing else is installed.
 
 from collections import namedtuple
 from itertools import pairwise, permutations
-from math import ceil, floor, isclose, log10
+from math import ceil, floor, hypot, isclose, log10
 from numbers import Real
 
 from tinyserve import fast
 from tinyserve.batcher import Run, Server, serve
 from tinyserve.cache import PagePool, pages_for
 from tinyserve.metrics import percentile, report
+from tinyserve.ondemand import OnDemandServer
 from tinyserve.roofline import A100, LLAMA_8B, step_parts, step_seconds, users_that_fit
 from tinyserve.slots import SlotRun, simulate
 from tinyserve.workload import Workload, batching_requests, invented_chats
@@ -519,3 +520,56 @@ def _(function):
         return "pages" if by_pages < heavy_p99(pages, places + 2) else "places"
 
     return compare(function, [(240, 16), (480, 16), (300, 30), (600, 12)], helps)
+
+
+# How far is the toy from a real card?
+
+
+@exercise("real card 1", hint="The weights are read all the same. Which share, and what else?")
+def _():
+    return round(1000 * (LLAMA_8B.weight_bytes / (0.77 * A100.bandwidth) + 0.0018), 2)
+
+
+@exercise("real card 2", hint="Raise the chats until step_parts gives arithmetic >= memory.")
+def _():
+    peak, bandwidth = 0.79 * A100.peak, 0.77 * A100.bandwidth
+    gain = LLAMA_8B.flops_per_token / peak - 100 * LLAMA_8B.kv_bytes_per_token / bandwidth
+    return ceil(LLAMA_8B.weight_bytes / bandwidth / gain)
+
+
+@exercise("real card 3")
+def _(function):
+    def fine(seconds):
+        return round(seconds, 9) if isinstance(seconds, Real) else seconds
+
+    def bent(*sizes):
+        return fine(hypot(*step_parts(*sizes)))
+
+    if not callable(function):
+        return f"{function!r} is not a function."
+    cases = [(1, 1000, 0), (8, 8192, 128), (0, 0, 577), (16, 16_000, 64)]
+    return compare(lambda *sizes: fine(function(*sizes)), cases, bent)
+
+
+# A match that is luck
+
+
+@exercise("real requests 1", hint="Each is promised all its pages: how many has it in the end?")
+def _():
+    return sum(1 for _ in range(95, 2589, 95))  # 1,510 tokens need 95 pages
+
+
+@exercise("real requests 2", hint="The pages of 858 tokens.")
+def _():
+    return sum(1 for _ in range(54, 2589, 54))
+
+
+@exercise("real requests 3")
+def _(function):
+    def thrown_out(pages):
+        ten = Workload([0] * 10, [100] * 10, [100] * 10)
+        server = OnDemandServer(ten, pages, 10)
+        # Every joining but the first of each chat is one after being thrown out.
+        return sum(step.joined for step in server.serve().steps) - 10
+
+    return compare(function, [(130,), (100,), (70,), (40,), (13,)], thrown_out)

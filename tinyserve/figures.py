@@ -6,7 +6,7 @@ them apart as well. Nothing here computes a result of its own: it replays, sorts
 """
 
 from functools import wraps
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import log10, nan
 
 from matplotlib.lines import Line2D
@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLoc
 
 from tinyserve.batcher import Server
 from tinyserve.metrics import percentile, report
-from tinyserve.roofline import A100, LLAMA_8B, step_parts, users_that_fit
+from tinyserve.roofline import A100, LLAMA_8B, step_cost, step_parts, users_that_fit
 from tinyserve.style import COLOR, WIDTH, drawing, new_figure
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -1039,4 +1039,128 @@ def walls_map(runs, levels=(0.1, 0.3, 1, 3)):
     axes.set_yticks(range(0, len(limits), 4), [str(limits[i]) for i in range(0, len(limits), 4)])
     axes.set_xlabel("cache (pages)")
     axes.set_ylabel("places in a step (chats)")
+    return figure
+
+
+# --- real cards ------------------------------------------------------------------------
+
+# A line a chip: how it is drawn.
+CLOCKS = [("muted", DASHES[1]), ("decode", DASHES[0]), ("weights", DASHES[3])]
+
+
+@figure_function
+def measured_steps(steps, chips, along, model=LLAMA_8B):
+    """Measured seconds of steps as dots (ms), and what each chip's clock says as lines.
+
+    steps: a list of `tinyserve.calibrate.MeasuredStep`, alike but for what they are drawn
+    along; chips: label -> Chip; along: "chats" in the step, "context" tokens of each, or
+    "prompt" tokens of the one that joins.
+    """
+    label, read = {
+        "chats": ("size of the batch (chats)", lambda step: step.running),
+        "context": ("context of each chat (tokens)", lambda s: s.context_tokens / s.running),
+        "prompt": ("prompt that joins (tokens)", lambda step: sum(step.prompts)),
+    }[along]
+    steps = sorted(steps, key=read)
+    x = [read(step) for step in steps]
+    figure, axes = new_figure(2.9)
+    axes.plot(x, [1000 * step.seconds for step in steps], "o", color=COLOR["ink"], ms=5)
+    for (name, chip), (color, dashes) in zip(chips.items(), CLOCKS):
+        says = [
+            1000 * step_cost(s.running, s.context_tokens, s.prompts, model, chip) for s in steps
+        ]
+        axes.plot(x, says, color=COLOR[color], ls=dashes, label=name)
+    axes.set_xscale("log")
+    ticks = sorted(set(x))
+    _plain_log(axes.xaxis, ticks[:: 1 if len(ticks) < 9 else 2])
+    if along == "prompt":  # from 12 to 560 ms
+        axes.set_yscale("log")
+        _plain_log(axes.yaxis, _log_ticks(5, 1000, (1, 2, 5)))
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(label)
+    axes.set_ylabel("step (ms)")
+    lines = [_line(color, name, ls=dashes) for name, (color, dashes) in zip(chips, CLOCKS)]
+    _key(figure, [_line("ink", "measured", marker="o", ls="", ms=5), *lines], 3)
+    return figure
+
+
+@figure_function
+def two_clocks(reports):
+    """The p99 wait (s) of each setting under two clocks, joined by a line, and the walls.
+
+    reports: (pages, limit) -> a dict from the clock's name to a Report, the same names in each.
+    """
+    figure, axes = new_figure(1.2 + 0.5 * len(reports))
+    clocks = list(next(iter(reports.values())))
+    marks = dict(zip(clocks, ("o", "s")))
+    for row, read in enumerate(reports.values()):
+        waits = [read[clock].ttft_p99 for clock in clocks]
+        axes.plot(waits, [row] * 2, color=COLOR["queue"], lw=1)
+        for clock, wait, side in zip(clocks, waits, (-9, 9)):
+            face = "none" if clock == clocks[0] else COLOR["queue"]
+            axes.plot(wait, row, marks[clock], color=COLOR["queue"], ms=7, mfc=face)
+            text = _seconds(wait) if side < 0 else f"{_seconds(wait)}, {read[clock].wall}"
+            _note(axes, text, (wait, row), (side, 0))
+    _rows(axes, [f"{pages:,} pages,\n{limit} chats" for pages, limit in reports])
+    axes.set_xscale("log")
+    flat = [read[clock].ttft_p99 for read in reports.values() for clock in clocks]
+    low, high = min(flat) / 5, max(flat) * 7
+    axes.set_xlim(low, high)
+    _plain_log(axes.xaxis, _log_ticks(low, high, (1,)))
+    axes.set_xlabel("p99 wait for the first token (s)")
+    handles = [
+        _line("queue", clock, marker=marks[clock], ls="", ms=7, mfc="none" if not i else None)
+        for i, clock in enumerate(clocks)
+    ]
+    _key(figure, handles)
+    return figure
+
+
+@figure_function
+def sorted_waits(series):
+    """Waits (s) in order, on a linear axis: one curve for each of some servers.
+
+    series: label -> list of seconds, one a chat; the first is the real one, and dotted.
+    """
+    figure, axes = new_figure(3.2)
+    looks = [("ink", ":", 3), ("muted", DASHES[1], 1.8), ("queue", DASHES[0], 1.8)]
+    for (label, values), (color, dashes, width) in zip(series.items(), looks):
+        share = [100 * (i + 1) / len(values) for i in range(len(values))]
+        axes.plot(share, sorted(values), color=COLOR[color], ls=dashes, lw=width, label=label)
+    axes.set_xlim(0, 100)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("share of the chats (%)")
+    axes.set_ylabel("wait for the first token (s)")
+    lines = [
+        _line(color, label, ls=dashes, lw=width)
+        for label, (color, dashes, width) in zip(series, looks)
+    ]
+    _key(figure, lines, 1)
+    return figure
+
+
+@figure_function
+def running_over_time(series):
+    """How many chats have their first token and not yet their last, over time (s).
+
+    series: label -> a pair of lists, the times of first and of last tokens in seconds, one
+    a chat; the first is the real one, and dotted.
+    """
+    figure, axes = new_figure(3.2)
+    looks = [("ink", ":", 2.4), ("muted", DASHES[1], 1.8), ("queue", DASHES[0], 1.8)]
+    for (firsts, lasts), (color, dashes, width) in zip(series.values(), looks):
+        events = sorted([(time, 1) for time in firsts] + [(time, -1) for time in lasts])
+        counts = list(accumulate(change for _, change in events))
+        times = [time for time, _ in events]
+        axes.step(times, counts, where="post", color=COLOR[color], ls=dashes, lw=width)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("time (s)")
+    axes.set_ylabel("being served (chats)")
+    lines = [
+        _line(color, label, ls=dashes, lw=width)
+        for label, (color, dashes, width) in zip(series, looks)
+    ]
+    _key(figure, lines, 1)
     return figure
