@@ -23,7 +23,7 @@ MODULES = {name: ast.parse(source) for name, source in SOURCES.items()}
 
 # A module imports only from those before it.
 CORE = ["checks", "roofline", "workload", "slots", "cache", "batcher", "metrics"]
-LOGS = ["logs.files", "logs.requests", "logs.results", "logs.metrics_text", "logs"]
+LOGS = ["logs.files", "logs.requests", "logs.results", "logs.metrics_text", "logs.polls", "logs"]
 LATER = ["compiled", "fast", *LOGS, "sweep", "tables", "kvstore", "exercises", "style", "figures"]
 ORDER = [*CORE, *LATER, "explorers", "notebook"]
 STANDARD_ONLY = sorted({*CORE, "fast", "tables", "exercises", "__init__"} & set(MODULES))

@@ -23,7 +23,8 @@ __version__ = "0.1.0"
 
 def __getattr__(name):
     """The readers of `tinyserve.logs`, which need pandas, come in when one is asked for."""
-    if name in ("logs", "read_log", "read_metrics", "read_results", "write_metrics"):
+    readers = "read_log read_metrics read_polls read_results wall_in_polls write_metrics"
+    if name in ("logs", *readers.split()):
         logs = importlib.import_module("tinyserve.logs")
         return logs if name == "logs" else getattr(logs, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
