@@ -125,35 +125,21 @@ def wall_in_polls(polls, limit, pages=None, page_size=None, largest=None):
     """The wall of a whole run by its polls, as a PollWall.
 
     polls: what read_polls gives; limit: the places of the server (vLLM's max_num_seqs; of
-    several engines read as one, all their places). A poll with a queue points at the batch if
-    running is at the limit. If not, it points at the cache if the free pages are too few for
-    the largest request, and else at neither. For this give the usable pages, the page_size in
-    tokens and the tokens of the largest request; without them the largest is taken to need
-    half of the cache.
+    several engines read as one, of all of them). A poll with a queue points at the batch if
+    running is at the limit; else at the cache, if the pages left are too few for the largest
+    request; else at neither. pages: those that requests can use; page_size and largest: in
+    tokens. Without these three the largest request is taken to need half of the cache.
 
-    "none" if there is a queue in fewer than 1 of 100 polls; "neither" if most of the polls
-    with a queue point at neither; "both" if the smaller of the other two counts is at least
-    half of the larger; else the larger's name. "cache" may also be a prefill budget that no
-    gauge tells, "neither" a moment before the next step.
+    "none": a queue in fewer than 1 of 100 polls; "neither": most polls with a queue point at
+    neither; "both": the smaller of the two other counts is at least half of the larger. A
+    "cache" may also be a prefill budget, which no gauge tells.
 
     Raises ValueError for polls without running, waiting or kv_use, for more running than the
-    limit, and for sizes of which some are missing or that no server can have.
+    limit, and for sizes of which one is missing or that no server can have.
     """
-    whole("limit", limit)
-    if missing := [name for name in ("running", "waiting", "kv_use") if name not in polls]:
-        raise ValueError(f"the polls have no {', '.join(missing)}")
-    if (most := polls["running"].max()) > limit:
-        raise ValueError(f"{most:g} requests run in one poll, more than the limit {limit!r}")
-    sizes = {"pages": pages, "page_size": page_size, "largest": largest}
-    if all(size is None for size in sizes.values()):
-        tight = polls["kv_use"] >= ROOM
-    else:
-        for name, size in sizes.items():
-            whole(name, size)
-        if (need := ceil(largest / page_size)) > pages:
-            raise ValueError(f"a request of {largest} tokens needs {need} of {pages} pages")
-        tight = (pages * (1 - polls["kv_use"])).round() < need
+    _check(polls, limit)
     queued, full = polls["waiting"] > 0, polls["running"] >= limit
+    tight = _tight(polls["kv_use"], pages, page_size, largest)
     batch, cache = int((queued & full).sum()), int((queued & ~full & tight).sum())
     neither = int(queued.sum()) - batch - cache
     if FEW * queued.sum() < len(polls):
@@ -165,3 +151,23 @@ def wall_in_polls(polls, limit, pages=None, page_size=None, largest=None):
     else:
         wall = "cache" if cache > batch else "batch"
     return PollWall(wall, len(polls), int(queued.sum()), batch, cache, neither)
+
+
+def _check(polls, limit):
+    """Raise ValueError for polls that lack a gauge, and for a limit that they pass."""
+    whole("limit", limit)
+    if missing := [name for name in ("running", "waiting", "kv_use") if name not in polls]:
+        raise ValueError(f"the polls have no {', '.join(missing)}")
+    if (most := polls["running"].max()) > limit:
+        raise ValueError(f"{most:g} requests run in one poll, more than the limit {limit!r}")
+
+
+def _tight(kv_use, pages, page_size, largest):
+    """For each poll, whether the largest request would not find room."""
+    if pages is page_size is largest is None:
+        return kv_use >= ROOM
+    for name, size in (("pages", pages), ("page_size", page_size), ("largest", largest)):
+        whole(name, size)
+    if (need := ceil(largest / page_size)) > pages:
+        raise ValueError(f"a request of {largest} tokens needs {need} of {pages} pages")
+    return pages - (pages * kv_use).round() < need
