@@ -163,6 +163,15 @@ def test_the_replays_walls(server, speed):
                     len(queued) - full - short)  # fmt: skip
 
 
+def test_an_alarm_on_the_cache_misses_most_queues():
+    """What the chapter says of an alarm at 90 %, from the rows of both files."""
+    rows = [row for speed in ("x1", "x3") for row in raw("cache", speed)]
+    queued = [row for row in rows if row[2] > 0]
+    assert len(queued) == 71 and max(row[1] for row in rows) < 16
+    assert sum(row[3] >= 0.9 for row in queued) == 30
+    assert sum(row[3] >= 0.9 for row in rows) == 33
+
+
 def test_case_16_a_queue_with_room_has_no_wall():
     wall = wall_in_polls(frame(*[(3, 30, 0.04)] * 9), limit=64)
     assert wall == ("neither", 9, 9, 0, 0, 9)
