@@ -103,6 +103,17 @@ TWO_CLOCKS = {
     for setting in [(240, 16), (960, 24)]
 }
 BEGUN = {"real": ([1, 2, 3], [5, 4, 9]), "toy": ([2, 2, 2], [3, 4, 5])}
+# Polls of no server: two at the limit of 4, one without a queue.
+POLLS = pd.DataFrame(
+    {
+        "seconds": [0.0, 0.5, 1.0, 1.5, 2.0],
+        "running": [1, 4, 4, 2, 3],
+        "waiting": [0, 3, 12, 0, 7],
+        "kv_use": [0.1, 0.95, 0.9, 0.97, 0.4],
+    }
+)
+CALM = POLLS.assign(seconds=POLLS["seconds"] + 0.5, running=1, waiting=0)
+PACKETS = [(1.0, 1), (1.5, 5), (2.0, 5)]
 SLOWER = {1: [3.5, 0.2], 1.5: [10.0, 2.0], 2: [17.0, 4.0]}
 DRAW = {
     "kitchen": [lambda: figures.kitchen()],
@@ -145,6 +156,15 @@ DRAW = {
         lambda: figures.work_a_step({limit: ts.serve(CHATS, 500, limit) for limit in (2, 8)}),
     ],
     "slower_steps": [lambda: figures.slower_steps(SLOWER, ("few pages", "many pages"))],
+    "server_polls": [
+        lambda: figures.server_polls(POLLS, CALM, 4),
+        lambda: figures.server_polls(POLLS, CALM, 16),
+    ],
+    "queue_by_kv": [lambda: figures.queue_by_kv(POLLS), lambda: figures.queue_by_kv(POLLS, 0.5)],
+    "one_reply": [
+        lambda: figures.one_reply(PACKETS),
+        lambda: figures.one_reply([(0.2, 3), (0.9, 1), (1.4, 60), (3.0, 2)]),
+    ],
     "step_bars": [lambda: figures.step_bars(), lambda: figures.step_bars((8, 2000), 100)],
     "tokens_and_pace": [
         lambda: figures.tokens_and_pace(),
@@ -930,6 +950,42 @@ def test_running_over_time_values():
     curves = [list(zip(*line.get_data())) for line in axes.lines]
     assert curves[0] == [(1, 1), (2, 2), (3, 3), (4, 2), (5, 1), (9, 0)]
     assert curves[1][2:] == [(2, 3), (3, 2), (4, 1), (5, 0)]
+
+
+@pytest.mark.parametrize("limit, shown", [(4, True), (16, False)])
+def test_server_polls_values(limit, shown):
+    panels = figures.server_polls(POLLS, CALM, limit).axes
+    drawn = zip(panels, ("waiting", "running", "kv_use"), ("queue", "decode", "held"), (1, 1, 100))
+    for axes, name, color, scale in drawn:
+        real, toy = of(axes, color)
+        assert real.get_linestyle() != toy.get_linestyle()
+        for line, polls in ((real, POLLS), (toy, CALM)):
+            assert list(line.get_xdata()) == list(polls["seconds"])
+            assert list(line.get_ydata()) == near(scale * value for value in polls[name])
+    assert [set(line.get_ydata()) for line in of(panels[1], "wall")] == [{limit}] * shown
+    assert panels[2].get_xlim() == (0, 2.5)
+
+
+@pytest.mark.parametrize("alarm, sides", [(0.9, (1, 2)), (0.91, (2, 1)), (0.3, (0, 3))])
+def test_queue_by_kv_values(alarm, sides):
+    (axes,) = figures.queue_by_kv(POLLS, alarm).axes
+    (some,), (none,) = of(axes, "queue"), of(axes, "muted")
+    assert [tuple(dot) for dot in some.get_xydata()] == [(95, 3), (90, 12), (40, 7)]
+    assert [tuple(cross) for cross in none.get_xydata()] == [(10, 0), (97, 0)]
+    assert list(of(axes, "wall")[0].get_xdata()) == near([100 * alarm] * 2)
+    assert texts(axes) == [f"{count} polls" for count in sides]
+
+
+def test_one_reply_values():
+    (axes,) = figures.one_reply(PACKETS).axes
+    assert [line.get_xdata()[0] for line in of(axes, "ink")] == [1.0, 1.5, 2.0]
+    assert [list(line.get_xdata()) for line in of(axes, "queue")] == [[0, 1.0]]
+    spans = [[1.0, 2.0], [0, 2.0], [1.0, 1.5], [1.5, 2.0]]
+    assert [list(line.get_xdata()) for line in of(axes, "decode")] == spans
+    # By hand: 1 s among 10 gaps, 2 s among 11 tokens, two gaps of half a second.
+    assert texts(axes) == [
+        "1", "5", "5", "1000 ms", "/ 10 = 100 ms", "/ 11 = 182 ms", "/ 2 = 500 ms",
+    ]  # fmt: skip
 
 
 def test_kitchen_has_its_six_parts():

@@ -23,7 +23,7 @@ MODULES = {name: ast.parse(source) for name, source in SOURCES.items()}
 
 # A module imports only from those before it.
 CORE = ["checks", "configs", "roofline", "workload", "slots", "cache", "batcher", "metrics"]
-LOGS = ["logs.files", "logs.requests", "logs.results", "logs.metrics_text", "logs"]
+LOGS = ["logs.files", "logs.requests", "logs.results", "logs.metrics_text", "logs.polls", "logs"]
 LATER = ["ondemand", "compiled", "fast", *LOGS, "sweep", "tables", "presets"]
 LATER += ["calibrate", "kvstore", "exercises", "style", "figures"]
 ORDER = [*CORE, *LATER, "explorers", "notebook"]

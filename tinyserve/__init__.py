@@ -25,7 +25,10 @@ __version__ = "0.1.0"
 # What comes in when it is first asked for: the module, and the names of it that stand here. `logs`
 # needs pandas, `calibrate` NumPy.
 ON_DEMAND = {
-    "logs": ("read_log", "read_metrics", "read_results", "write_metrics"),
+    "logs": (
+        *("read_log", "read_metrics", "read_polls", "read_results"),
+        *("wall_in_polls", "write_metrics"),
+    ),
     "calibrate": ("MeasuredStep", "cross_check", "fit"),
     "presets": ("CHIPS", "MODELS"),
 }

@@ -573,3 +573,66 @@ def _(function):
         return sum(step.joined for step in server.serve().steps) - 10
 
     return compare(function, [(130,), (100,), (70,), (40,), (13,)], thrown_out)
+
+
+# Read a real server
+
+
+def pool_with(used):
+    """A pool of 63 pages of 32 tokens, so many of them in use."""
+    pool = PagePool(63, 32)
+    pool.grow("others", 32 * used)
+    return pool
+
+
+@exercise("real server 1", hint="How many pages are free, and how many does its prompt need?")
+def _():
+    server = Server(Workload([0], [1300], [1]), pages=63, limit=16, page_size=32)
+    server.pool.promise("others", 25 * 32)
+    server.joined, server.running = [], dict.fromkeys(range(1, 5), 1)
+    return server.held_out(0) or "neither"
+
+
+@exercise("real server 2", hint="How many pages does it need, and how many must be free?")
+def _():
+    return max(used for used in range(64) if len(pool_with(used).free) * 32 >= 700)
+
+
+@exercise("real server 3")
+def _(function):
+    def wall(polls, limit):
+        full = sorted(running == limit for running, waiting in polls if waiting)
+        return ("batch" if full[len(full) // 2] else "cache") if full else "none"
+
+    cases = [[], [(4, 0), (2, 0)], [(4, 1), (3, 9)], [(4, 1), (3, 9), (2, 5)], [(4, 7)] * 3]
+    return compare(function, [(polls, 4) for polls in cases], wall)
+
+
+# Two numbers with one name
+
+
+@exercise("two numbers 1", hint="One shares 4.5 s among 21, the other 4 s among 20.", digits=3)
+def _():
+    # What the first token does to an average: its own wait in place of a gap, among one more.
+    gap = (4.5 - 0.5) / 20
+    return 1000 * (0.5 - gap) / 21
+
+
+@exercise("two numbers 2", hint="The two connections are free again at 0.5 and 0.6 s.", digits=2)
+def _():
+    ends = []  # in tenths of a second
+    for due in range(8):
+        ends.append(max(due, ends[due - 2] if due > 1 else 0) + 5)
+    return (ends[7] - 7) / 10
+
+
+@exercise("two numbers 3")
+def _(function):
+    if not callable(function):
+        return f"{function!r} is not a function."
+    for before, after in (((0, 0), (21034, 0)), ((21034, 0), (63102, 39552)), ((5, 5), (9, 9))):
+        got = function(before, after)
+        asked, found = (late - early for early, late in zip(before, after))
+        if not isinstance(got, Real) or not isclose(got, 1 - found / asked, abs_tol=1e-9):
+            return f"between {before} and {after} it gives {got!r}, not {1 - found / asked}."
+    return True

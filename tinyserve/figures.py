@@ -6,7 +6,7 @@ them apart as well. Nothing here computes a result of its own: it replays, sorts
 """
 
 from functools import wraps
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from math import log10, nan
 
 from matplotlib.lines import Line2D
@@ -1163,4 +1163,102 @@ def running_over_time(series):
         for label, (color, dashes, width) in zip(series, looks)
     ]
     _key(figure, lines, 1)
+    return figure
+
+
+# --- a real server -----------------------------------------------------------------------
+
+
+@figure_function
+def server_polls(real, toy, limit):
+    """Polls of a server beside those of the toy that was given the same requests.
+
+    real, toy: DataFrames of polls with seconds, waiting, running and kv_use; limit: the places
+    of both. From above: requests that wait, requests that run, KV use in percent.
+    """
+    figure, panels = new_figure(4.6, 3, 1, sharex=True)
+    for axes, name, color, scale, label in (
+        (panels[0], "waiting", "queue", 1, "waiting\nrequests"),
+        (panels[1], "running", "decode", 1, "running\nrequests"),
+        (panels[2], "kv_use", "held", 100, "cache in\nuse (%)"),
+    ):
+        for polls, width, dashes in ((real, 1.6, DASHES[0]), (toy, 1.4, ":")):
+            line = scale * polls[name]
+            axes.plot(polls["seconds"], line, color=COLOR[color], ls=dashes, lw=width)
+        axes.set_ylim(0, 1.15 * max(1, scale * max(real[name].max(), toy[name].max())))
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.set_ylabel(label)
+    if limit <= panels[1].get_ylim()[1]:
+        panels[1].axhline(limit, color=COLOR["wall"], ls=DASHES[1], lw=1.2)
+        _note(panels[1], f"limit {limit}", (0, limit), (4, 8), color="wall")
+    panels[1].set_ylim(0, 1.25 * panels[1].get_ylim()[1] / 1.15)
+    panels[2].set_xlabel("time since the first poll (s)")
+    panels[2].set_xlim(0, max(real["seconds"].max(), toy["seconds"].max()))
+    _key(figure, [_line("ink", "server"), _line("ink", "toy", ls=":", lw=1.4)])
+    return figure
+
+
+@figure_function
+def queue_by_kv(polls, alarm=0.9):
+    """How many wait against the KV use, a dot a poll, with the line of an alarm.
+
+    polls: a DataFrame of polls with waiting and kv_use; alarm: a part of 1. Written on either
+    side of the line: in how many of the polls with a queue the KV use is on that side.
+    """
+    figure, axes = new_figure(2.9)
+    queued = polls[polls["waiting"] > 0]
+    axes.plot(100 * queued["kv_use"], queued["waiting"], "o", color=COLOR["queue"], ms=4)
+    idle = polls[polls["waiting"] == 0]
+    axes.plot(100 * idle["kv_use"], idle["waiting"], "x", color=COLOR["muted"], ms=4, mew=1)
+    axes.axvline(100 * alarm, color=COLOR["wall"], ls=DASHES[1])
+    top = queued["waiting"].max()
+    over = int((queued["kv_use"] >= alarm).sum())
+    for count, offset in ((len(queued) - over, (-6, 0)), (over, (6, 0))):
+        _note(axes, f"{count} polls", (100 * alarm, 1.12 * top), offset, color="queue")
+    axes.set_ylim(-0.04 * top, 1.25 * top)
+    axes.set_xlim(-2, 118)
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlabel("cache in use (%)")
+    axes.set_ylabel("waiting\nrequests")
+    handles = [
+        _line("queue", "somebody waits", marker="o", ls="", ms=4),
+        _line("muted", "nobody waits", marker="x", ls="", ms=4),
+        _line("wall", f"alarm at {100 * alarm:g} %", ls=DASHES[1]),
+    ]
+    _key(figure, handles, 3)
+    return figure
+
+
+@figure_function
+def one_reply(packets):
+    """One reply as a client sees it, and what different tools divide by what.
+
+    packets: pairs of a time in seconds from when it was sent and how many tokens came then.
+    From above: the packets; the wait for the first; and three spans with what each is shared
+    among, in ms.
+    """
+    times, tokens = [time for time, _ in packets], sum(size for _, size in packets)
+    first, last, gaps = times[0], times[-1], list(pairwise(times))
+    figure, axes = new_figure(3.3)
+    for time, size in packets:
+        axes.plot(time, 0, "o", color=COLOR["ink"], ms=5)
+        _note(axes, f"{size}", (time, 0), (0, 11), "ink", ha="center")
+    for row, (name, spans, shared) in enumerate(
+        [
+            ("queue", [(0, first)], 1),
+            ("decode", [(first, last)], tokens - 1),
+            ("decode", [(0, last)], tokens),
+            ("decode", gaps, len(gaps)),
+        ],
+        1,
+    ):
+        for span in spans:
+            axes.plot(span, [row, row], color=COLOR[name], lw=1.6, marker="|", ms=11)
+        share = 1000 * sum(end - start for start, end in spans) / shared
+        text = f"{share:.0f} ms" if shared == 1 else f"/ {shared} = {share:.0f} ms"
+        _note(axes, text, (spans[-1][1], row), (8, 0), name)
+    _rows(axes, ["packets (tokens)", "first token", "first to last", "sent to last", "gaps"])
+    axes.set_ylim(4.5, -0.8)
+    axes.set_xlim(0, 1.45 * last)
+    axes.set_xlabel("time since it was sent (s)")
     return figure

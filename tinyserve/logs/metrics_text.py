@@ -44,6 +44,7 @@ HISTOGRAMS = {
 }
 CONFIG = "vllm:cache_config_info"
 SERVERS = {"vllm:": "vLLM", "sglang:": "SGLang", "llamacpp:": "llama.cpp"}
+ROOM = 0.5  # the head of a queue can need half of the cache, so half full may be too full
 # Labels that tell engines apart.
 ENGINE = ("instance", "pod", "namespace", "model_name", "engine", "dp_rank")
 # Ranks that share one engine's work each print all of it: the first stands for all.
@@ -174,8 +175,7 @@ class Metrics:
             return "batch"
         if self.kv_use is None:
             return "cache, or something else: the server does not print its KV use"
-        # The head of a queue can need more than half of the cache, so half full may be too full.
-        if self.kv_use >= 0.5:
+        if self.kv_use >= ROOM:
             return "cache"
         return "neither: something else holds them (prefill budget, deferred)"
 

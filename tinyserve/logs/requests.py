@@ -130,7 +130,7 @@ def read_log(path, format=None, unit=None, columns=None, on_bad="refuse", keep=(
         )
     log = Log(path)
     title, how, unit = _choose(log, format, unit, columns)
-    clock = _Clock(log, unit)
+    clock = Clock(log, unit)
     wanted = {name for name in (*how.needs, *how.failed, "run") if name in log.names}
     wanted |= {name for part in how[3:7] for name in _found(part, log)}
     wanted |= {how.phase} & set(log.names)
@@ -248,7 +248,7 @@ def _choose(log, format, unit, columns):
 _CODE = {"": 0, **{kind: code for code, kind in enumerate(KINDS, 1)}}
 
 
-def _text(column):
+def text_of(column):
     """A column as text, None where there is nothing."""
     cells = (None if cell is None or cell != cell else str(cell).strip() for cell in column)
     return pd.Series([cell or None for cell in cells], index=column.index, dtype=object)
@@ -257,9 +257,9 @@ def _text(column):
 def _first_of(frame, part, log):
     """The column of a frame for one part of a request: of several, the first with a value."""
     names = _found(part, log)
-    column = _text(frame[names[0]])
+    column = text_of(frame[names[0]])
     for name in names[1:]:
-        column = column.fillna(_text(frame[name]))
+        column = column.fillna(text_of(frame[name]))
     return column
 
 
@@ -283,9 +283,9 @@ def _read(frame, log, how, clock, run):
         kind[which & (kind == 0)] = _CODE[name]
 
     if how.phase in log.names:
-        mark("warm-up", _text(frame[how.phase]).eq("warmup"))
+        mark("warm-up", text_of(frame[how.phase]).eq("warmup"))
     for name in _found(how.failed, log):
-        mark("failed", ~_text(frame[name]).fillna("").str.lower().isin(FINE))
+        mark("failed", ~text_of(frame[name]).fillna("").str.lower().isin(FINE))
     mark("missing", no_prompt | no_reply)
     mark("unreadable", odd_prompt | odd_reply)
     mark("no tokens", (prompt == 0) | (reply == 0))
@@ -319,7 +319,7 @@ def _in_words(log, kind, numbers):
     return f"{len(numbers):,} {KINDS[kind]} ({where})"
 
 
-class _Clock:
+class Clock:
     """Turns the text of a log's times into seconds from the first of them, losing nothing."""
 
     def __init__(self, log, unit):
