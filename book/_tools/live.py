@@ -22,7 +22,7 @@ TOOLS = Path(__file__).resolve().parent
 PACKAGE = TOOLS.parents[1] / "tinyserve"
 MODULES = [
     *["__init__", "checks", "roofline", "workload", "cache", "batcher", "metrics", "slots"],
-    *["fast", "tables", "exercises", "notebook"],
+    *["fast", "tables", "causes", "exercises", "notebook"],
 ]
 # Pyodide's files by what live.js calls them.
 PYODIDE = {
