@@ -22,10 +22,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
+from test_metrics import OneJoins
 
 import tinyserve as ts
 from tinyserve import calibrate, figures, style
 from tinyserve.cache import pages_for
+from tinyserve.causes import bands
 from tinyserve.style import COLOR, PALETTE, WIDTH
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,6 +117,10 @@ POLLS = pd.DataFrame(
 CALM = POLLS.assign(seconds=POLLS["seconds"] + 0.5, running=1, waiting=0)
 PACKETS = [(1.0, 1), (1.5, 5), (2.0, 5)]
 SLOWER = {1: [3.5, 0.2], 1.5: [10.0, 2.0], 2: [17.0, 4.0]}
+CROWD = ts.Workload([0] * 30, [50] * 30, [2] * 30)
+QUIET = [i / 0.03 for i in range(100)]  # then 100 at 3 a second, as case 14 of the field has it
+QUIET += [QUIET[-1] + (i + 1) / 3 for i in range(100)]
+QUIET = ts.Workload(QUIET, [100] * 200, [20] * 200)
 DRAW = {
     "kitchen": [lambda: figures.kitchen()],
     "chat_bars": [
@@ -136,6 +142,22 @@ DRAW = {
     "arrivals": [
         lambda: figures.arrivals(CHATS.at_rate(40)),
         lambda: figures.arrivals(CHATS, until=20),
+    ],
+    "rate_over_time": [
+        lambda: figures.rate_over_time(CHATS.at_rate(40)),
+        lambda: figures.rate_over_time(QUIET),
+        lambda: figures.rate_over_time(ts.Workload([3, 3, 5], [1] * 3, [1] * 3)),
+    ],
+    "wait_causes": [
+        lambda: figures.wait_causes(HEAVY),
+        lambda: figures.wait_causes({"light": LIGHT}),
+        lambda: figures.wait_causes(
+            {
+                f"{pages} pages, {limit}": ts.serve(CHATS.at_rate(40), pages, limit)
+                for pages, limit in SETTINGS
+            }
+        ),
+        lambda: figures.wait_causes({"one a step": OneJoins(CROWD, 999, 64).serve()}, (90,)),
     ],
     "first_seconds": [
         lambda: figures.first_seconds(HEAVY),
@@ -829,6 +851,93 @@ def test_arrivals_values():
     assert list(up.get_xdata()[1::3]) == list(down.get_xdata()[1::3]) == [0, 1, 2.5]
     assert list(up.get_ydata()[1::3]) == [5, 60, 7]
     assert list(down.get_ydata()[1::3]) == [-3, -2, -90]
+
+
+def levels(workload, **options):
+    """(start, end, height) of each stretch of the rate over time, and the mean's line."""
+    (axes,) = figures.rate_over_time(workload, **options).axes
+    (rate,), (mean,) = of(axes, "ink"), of(axes, "muted")
+    x, y = rate.get_data()
+    return list(zip(x, x[1:], y)), mean.get_ydata()[0]
+
+
+@pytest.mark.parametrize("workload", [CHATS.at_rate(40), QUIET, REQUESTS, CHATS.slice(5, 9)])
+def test_rate_over_time_values(workload):
+    stretches, mean = levels(workload)
+    sent = workload.send
+    assert (stretches[0][0], stretches[-1][1]) == (sent[0], sent[-1])
+    for start, end, height in stretches:
+        gaps = sum(start <= time < end for time in sent)
+        assert height == close(gaps / (end - start))
+        assert gaps >= 10 or len(stretches) == 1
+        assert end - start >= (sent[-1] - sent[0]) / 2000
+    assert mean == close((len(sent) - 1) / (sent[-1] - sent[0]))
+    # The mean is that of the levels, each as long as it lasts.
+    total = sum((end - start) * height for start, end, height in stretches)
+    assert mean == close(total / (sent[-1] - sent[0]))
+    assert len(levels(workload, least=3)[0]) > len(stretches)
+
+
+def test_case_14_a_quiet_head():
+    """100 rows at 0.03 a second, then 100 at 3: the mean of 0.06 is the rate at no time."""
+    assert f"{QUIET.rate:.2f}" == "0.06"
+    stretches, mean = levels(QUIET)
+    assert mean == close(QUIET.rate)
+    quiet = [height for start, _, height in stretches if start < QUIET.send[90]]
+    busy = [height for start, _, height in stretches if start >= QUIET.send[99]]
+    assert quiet == near([0.03] * len(quiet)) and busy == near([3] * len(busy))
+    assert len(quiet) > 1 < len(busy)
+    # A server that can't take 3 a second for long looks idle over the whole log.
+    assert ts.report(ts.serve(QUIET.slice(0, 3000), 240, 16)).wall == "none"
+    slow = ts.Chip("a hundredth", peak=312e10, bandwidth=2039e7, memory=80e9)
+    busy = QUIET.slice(100, by="chats")
+    assert busy.rate == close(3)
+    assert ts.report(ts.serve(QUIET.slice(0, 3000), 240, 2, chip=slow)).wall == "none"
+    assert ts.report(ts.serve(busy, 240, 2, chip=slow)).wall == "batch"
+
+
+@pytest.mark.parametrize("ending", [[500 + i / 10 for i in range(30)], [500] * 9, [500] * 30])
+def test_rate_over_time_at_the_end(ending):
+    """A rush at the end has its level; a heap of chats at one time has none of its own."""
+    workload = ts.Workload([10 * i for i in range(50)] + ending, *[[9] * (50 + len(ending))] * 2)
+    last = levels(workload)[0][-1]
+    if ending[-1] > 500:
+        assert last[2] > 5
+    else:
+        assert last[1] - last[0] >= 2.5
+
+
+@pytest.mark.parametrize("sent", [[3], [3, 3]])
+def test_rate_over_time_of_no_time(sent):
+    with pytest.raises(ValueError, match=r"at 3\.0 s, have no rate"):
+        figures.rate_over_time(ts.Workload(sent, *[[1] * len(sent)] * 2))
+    with pytest.raises(ValueError, match="least must be a whole number of at least 1, not 0"):
+        figures.rate_over_time(CHATS, least=0)
+
+
+def test_wait_causes_values():
+    runs = {"heavy": HEAVY, "480 pages, 24": ts.serve(CHATS.at_rate(40), 480, 24)}
+    figure = figures.wait_causes(runs)
+    for axes, run in zip(figure.axes, runs.values()):
+        found = bands(run)
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == [b.name for b in found]
+        for row, band in enumerate(found):
+            # The bars of a row, left to right, are the parts that are not 0, in their order.
+            drawn = [(x, w) for x, y, w, _ in bars(axes) if round(y + 0.31) == row]
+            parts = [part for part in figures.CAUSES if getattr(band.wait, part)]
+            lengths = [getattr(band.wait, part) for part in parts]
+            assert [width for _, width in drawn] == near(lengths)
+            assert [x for x, _ in drawn] == near(sum(lengths[:i]) for i in range(len(parts)))
+        for part, (_, color, hatch) in figures.CAUSES.items():
+            marks = [p for p in axes.patches if to_hex(p.get_edgecolor()) == COLOR[color]]
+            marks = [p for p in marks if p.get_hatch() == hatch]
+            assert len(marks) == sum(getattr(band.wait, part) > 0 for band in found), part
+    assert texts(figure.axes[1])[-1] == "0.17 s, 79 % cache"
+    key = [text.get_text() for text in figure.legends[0].texts]
+    assert "another rule" not in key and "batch limit" in key
+    assert sorted(figures.CAUSES) == sorted(ts.Wait._fields)
+    (one,) = figures.wait_causes(HEAVY).axes
+    assert bars(one) == bars(figures.wait_causes({"": HEAVY}).axes[0])
 
 
 def test_first_seconds_values():

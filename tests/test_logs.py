@@ -237,6 +237,7 @@ def test_case_14_rows_without_tokens_are_counted_and_said(log, capsys):
         log(text)
     chats = log(text, on_bad="drop")
     assert (len(chats), chats.notes.rows, chats.notes.counts) == (198, 200, {"no tokens": 2})
+    assert chats.notes.lines[-1] == "sent over 3,033.000 s: 0.06495 chats a second"  # 197 gaps
     read_log(SAMPLES / "azure2023_conv_400.csv")
     assert capsys.readouterr().out.startswith("azure2023_conv_400.csv: Azure LLM inference trace")
 

@@ -4,6 +4,7 @@ import importlib
 
 from tinyserve.batcher import Run, Server, Step, serve
 from tinyserve.cache import PagePool, pages_for
+from tinyserve.causes import Wait, split_waits
 from tinyserve.metrics import Report, percentile, report
 from tinyserve.roofline import (
     A100,

@@ -7,14 +7,16 @@ them apart as well. Nothing here computes a result of its own: it replays, sorts
 
 from functools import wraps
 from itertools import accumulate, groupby, pairwise
-from math import log10, nan
+from math import fsum, log10, nan
 
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Ellipse, FancyArrowPatch, FancyBboxPatch, Patch, Wedge
 from matplotlib.patches import Rectangle as Box
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from tinyserve.batcher import Server
+from tinyserve.batcher import Run, Server
+from tinyserve.causes import bands
+from tinyserve.checks import whole
 from tinyserve.metrics import percentile, report
 from tinyserve.roofline import A100, LLAMA_8B, step_cost, step_parts, users_that_fit
 from tinyserve.style import COLOR, WIDTH, drawing, new_figure
@@ -760,6 +762,61 @@ def waits(runs):
     return figure
 
 
+# The parts of a Wait in the order in which they pass: its name, its colour, and its hatch.
+CAUSES = {
+    "under_way": ("step under way", "muted", None),
+    "cache": ("cache", "cache", "||||"),
+    "place": ("batch limit", "wall", "----"),
+    "both": ("cache and batch limit", "promised", "++++"),
+    "other": ("another rule", "queue", "////"),
+    "own_prompt": ("own prompt", "prefill", None),
+    "other_prompts": ("others' prompts", "prefill", "\\\\\\\\"),
+}
+
+
+@figure_function
+def wait_causes(runs, edges=(50, 90, 99)):
+    """The mean wait for the first token (s) of the chats in each of `tinyserve.causes.bands`,
+    split into its causes; beside each bar its length and the largest part.
+
+    runs: a Run, or a dict from label to Run, one panel each, on one scale. edges: percentiles
+    at which the chats, sorted by their wait, are cut. Raises what `bands` raises.
+    """
+    read = {"": bands(runs, edges)} if isinstance(runs, Run) else {}
+    read = read or {label: bands(run, edges) for label, run in runs.items()}
+    rows = sum(map(len, read.values()))
+    figure, panels = new_figure(1.0 + 0.36 * rows + 0.2 * len(read), len(read), sharex=True)
+    panels = panels if len(read) > 1 else [panels]
+    means, texts, drawn = [], [], set()
+    for axes, (label, found) in zip(panels, read.items()):
+        for row, band in enumerate(found):
+            start = 0
+            for part, (_, color, hatch) in CAUSES.items():
+                length = getattr(band.wait, part)
+                if length:
+                    face = COLOR["paper" if hatch else color]
+                    axes.barh(row, length, 0.62, start, fc=face, ec=COLOR[color], hatch=hatch)
+                    drawn.add(part)
+                start += length
+            means.append(fsum(band.wait))
+            name, *_ = CAUSES[max(CAUSES, key=band.wait._asdict().get)]
+            share = max(band.wait) / means[-1] if means[-1] else 0
+            texts.append(f"{_seconds(means[-1])}, {100 * share:.0f} % {name}")
+            _note(axes, texts[-1], (means[-1], row))
+        _rows(axes, [band.name for band in found])
+        if label:
+            axes.set_ylabel(f"{label}\n(chats)")
+    _room(panels[-1], means, texts)
+    panels[-1].set_xlabel("mean wait for the first token (s)")
+    handles = [
+        Patch(fc=COLOR["paper" if hatch else color], ec=COLOR[color], hatch=hatch, label=name)
+        for part, (name, color, hatch) in CAUSES.items()
+        if part in drawn
+    ]
+    _key(figure, handles)
+    return figure
+
+
 @figure_function
 def gaps(run):
     """Two kinds of TBT (ms), sorted: every gap of every chat, and one average a chat."""
@@ -805,6 +862,47 @@ def arrivals(workload, until=None):
     axes.set_ylabel("length (tokens)")
     handles = [_line("prefill", "prompt, upwards"), _line("decode", "reply, downwards")]
     _key(figure, handles)
+    return figure
+
+
+def _stretches(send, least):
+    """The numbers of the chats at which a stretch of `rate_over_time` begins, and the last."""
+    shortest, last = (send[-1] - send[0]) / 200, len(send) - 1
+    cuts = [0]
+    for chat, time in enumerate(send):
+        if chat - cuts[-1] >= least and time - send[cuts[-1]] >= shortest:
+            cuts.append(chat)
+    # What is left at the end may be a short rush; only if it is next to nothing, it goes with
+    # the stretch before.
+    if last - cuts[-1] < least or send[last] - send[cuts[-1]] < shortest / 10:
+        cuts = cuts[:-1] or cuts
+    return [*cuts, last]
+
+
+@figure_function
+def rate_over_time(workload, least=10):
+    """Chats sent a second against the time (s), and their mean rate, dashed.
+
+    Each level is a stretch with `least` chats, or more if they come within a two hundredth of
+    the whole time: wide where it is quiet, and narrow in a rush, which bins of one width would
+    average away. Its height is the gaps between chats in it over its seconds. Raises
+    ValueError for chats that are all sent at once.
+    """
+    send, least = workload.send, whole("least", least)
+    if not send[-1] > send[0]:
+        raise ValueError(f"{len(send)} chats sent at once, at {send[0]!r} s, have no rate")
+    cuts = _stretches(send, least)
+    rates = [(end - start) / (send[end] - send[start]) for start, end in pairwise(cuts)]
+    mean = (len(send) - 1) / (send[-1] - send[0])
+    figure, axes = new_figure(3.0)
+    axes.step([send[cut] for cut in cuts], [*rates, rates[-1]], where="post", color=COLOR["ink"])
+    axes.axhline(mean, color=COLOR["muted"], ls=DASHES[1])
+    axes.set_xlim(send[0], send[-1] + 0.01 * (send[-1] - send[0]))
+    axes.set_ylim(0, 1.08 * max(rates))
+    axes.set_xlabel("time sent (s)")
+    axes.set_ylabel("rate (chats/s)")
+    average = f"mean, {mean:.3g} chats/s"
+    _key(figure, [_line("ink", "sent"), _line("muted", average, ls=DASHES[1])])
     return figure
 
 

@@ -6,6 +6,7 @@ are the same chats.
 """
 
 import random
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -20,7 +21,8 @@ class Workload:
 
     Three sequences of one length, kept as tuples. `rate` is the chats a second that
     the send times stand for; left out, it is measured: n chats have n - 1 gaps, so
-    (n - 1) / (last send time - first). It is None when all are sent at once.
+    (n - 1) / (last send time - first). It is None when all are sent at once. `notes` is what
+    `read_log` found in a recorded log, and what was done to the chats since; else None.
 
     Raises ValueError, naming the chat and the value, for no chats, lists of unequal
     length, a time that is negative, not finite or earlier than the one before, and a
@@ -31,7 +33,7 @@ class Workload:
     prompts: tuple
     replies: tuple
     rate: float | None = None
-    notes: object = field(default=None, compare=False, repr=False)  # what read_log found
+    notes: object = field(default=None, compare=False, repr=False)
 
     def __post_init__(self):
         columns = ("send", "prompts", "replies")
@@ -75,23 +77,81 @@ class Workload:
     def at_rate(self, rate):
         """The same chats in the same order, sent at `rate` chats a second.
 
-        Every gap shrinks or grows by the same factor. Raises ValueError for a rate
-        that is not above zero, and for chats that are all sent at once.
+        All send times shrink or grow by one factor, and with them every gap. Raises
+        ValueError for a rate that is not above zero, for chats that are all sent at once, as
+        one chat is, and for a rate so low that a send time is past 1e10 s.
         """
-        number("rate", rate, above=0)
+        rate = float(number("rate", rate, above=0))
         if self.rate is None:
             raise ValueError(f"cannot send at rate {rate!r}: all the chats are sent at once")
         send = [time * self.rate / rate for time in self.send]
-        return Workload(send, self.prompts, self.replies, rate)
+        said = f"then sent at {rate:.4g} chats a second, not {self.rate:.4g}"
+        return Workload(send, self.prompts, self.replies, rate, self._noting(said))
+
+    def speed(self, factor):
+        """The same chats with every send time divided by `factor`: 2 is twice the rate.
+
+        Raises ValueError for a factor that is not above zero, and for one that takes a send
+        time past 1e10 s or the rate past what a float holds.
+        """
+        factor = float(number("factor", factor, above=0))
+        send, rate = [time / factor for time in self.send], self.rate and self.rate * factor
+        said = f"then sent at {factor:.4g} times the speed"
+        return Workload(send, self.prompts, self.replies, rate, self._noting(said))
+
+    def slice(self, start=None, stop=None, by="seconds"):
+        """Some of the chats: those sent at start <= t < stop seconds, or, by "chats", those of
+        Python's [start:stop]. None is an open end.
+
+        The first chat kept is sent at 0, as in a log that is read: a server has nothing to do
+        before it. The rate is measured anew. Raises ValueError for another `by`, for a bound
+        that is no number (of chats: no whole one), and if no chat is left.
+        """
+        if by not in ("seconds", "chats"):
+            raise ValueError(f"by must be 'seconds' or 'chats', not {by!r}")
+        door = number if by == "seconds" else lambda *bound: whole(*bound, least=-(2**53))
+        bounds = [b if b is None else door(n, b) for n, b in (("start", start), ("stop", stop))]
+        if by == "seconds":  # as numbers of chats
+            bounds = [b if b is None else bisect_left(self.send, b) for b in bounds]
+        kept = range(len(self))[bounds[0] : bounds[1]]
+        span = f"{len(self):,} chats, sent from {self.send[0]:,.3f} to {self.send[-1]:,.3f} s"
+        if not kept:
+            raise ValueError(f"no chat is in slice({start!r}, {stop!r}, {by!r}): there are {span}")
+        said = f"then cut to chats {kept[0]:,} to {kept[-1]:,} of {span}"
+        send = [self.send[chat] - self.send[kept[0]] for chat in kept]
+        columns = send, [self.prompts[i] for i in kept], [self.replies[i] for i in kept]
+        return Workload(*columns, notes=self._noting(said))
+
+    def scale_tokens(self, *, prompts=1, replies=1):
+        """The same send times with the lengths times a factor: one for prompts, one for replies.
+
+        Lengths are rounded to whole tokens (a half to the even one), and are at least 1.
+        Raises ValueError for a factor that is not above zero.
+        """
+        columns = []
+        for name, factor in {"prompts": prompts, "replies": replies}.items():
+            factor = float(number(f"the factor of {name}", factor, above=0))
+            tokens = [number(f"{name} scaled", count * factor) for count in getattr(self, name)]
+            columns.append([max(1, round(count)) for count in tokens])
+        said = f"then prompts times {prompts}, replies times {replies}, in whole tokens"
+        return Workload(self.send, *columns, self.rate, self._noting(said))
 
     def shuffled(self, seed):
         """The same send times with the chats in another, seeded order.
 
-        Prompt and reply of a chat stay together. One seed, one order.
+        Prompt and reply of a chat stay together. One seed, one order. Raises ValueError for
+        None, which is no seed: the order would be another one each time.
         """
+        if seed is None:
+            raise ValueError("seed must be said, not None: one seed is one order")
         chats = list(zip(self.prompts, self.replies))
         random.Random(seed).shuffle(chats)
-        return Workload(self.send, *zip(*chats), self.rate)
+        said = self._noting(f"then prompts and replies in another order, seed {seed!r}")
+        return Workload(self.send, *zip(*chats), self.rate, said)
+
+    def _noting(self, said):
+        """The notes with a line more, or None if there are none."""
+        return self.notes and self.notes._replace(lines=(*self.notes.lines, said))
 
 
 def _sums(gaps):
