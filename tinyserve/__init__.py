@@ -23,7 +23,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    """The readers of `tinyserve.logs`, which need pandas, come in when one is asked for."""
+    """What few need, or what needs pandas, comes in when one is asked for."""
+    if name in ("goodput", "max_rate", "what_if"):
+        return getattr(importlib.import_module("tinyserve.planning"), name)
     if name in ("logs", "read_log", "read_metrics", "read_results", "write_metrics"):
         logs = importlib.import_module("tinyserve.logs")
         return logs if name == "logs" else getattr(logs, name)

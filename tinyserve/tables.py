@@ -41,6 +41,8 @@ class PlainTable:
         lines = (zip(row, widths) for row in self.rows)
         return "\n".join("  ".join(f"{cell!s:>{w}}" for cell, w in line) for line in lines)
 
+    to_string = __repr__  # as a DataFrame's, which leaves nothing out
+
     def _repr_html_(self):
         head, *body = [[html.escape(str(cell)) for cell in row] for row in self.rows]
         heads = "".join(f"<th>{cell}</th>" for cell in head)
