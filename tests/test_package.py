@@ -224,7 +224,8 @@ def test_importing_draws_nothing_at_random_and_prints_nothing():
 def test_the_names_others_rely_on():
     for name in (
         "Workload invented_chats batching_requests serve Server Run Step report Report percentile "
-        "step_seconds users_that_fit simulate SlotRun PagePool pages_for Chip Model A100 LLAMA_8B"
+        "step_seconds users_that_fit simulate SlotRun PagePool pages_for Chip Model A100 LLAMA_8B "
+        "what_if goodput max_rate"
     ).split():
         assert hasattr(ts, name), name
     fields = "start seconds chats joined queue held owed blocked"

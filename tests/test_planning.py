@@ -127,8 +127,8 @@ def test_what_if_as_a_table():
     heads = "pages limit TTFT p99 s TBT p99 ms longest queue wall"
     assert lines[0].split() == heads.split()
     assert lines[1].split()[-6:-1] == ["240", "16", "3.492", "31.3", "94"]
-    assert lines[2].startswith("twice the pages, 1.5 times the places ")
-    assert lines[3].startswith("0.333 times the pages ")
+    assert lines[2].strip().startswith("twice the pages, 1.5 times the places ")
+    assert lines[3].strip().startswith("0.333 times the pages ")
     assert lines[4] == answer.said
     assert "<table" in answer._repr_html_() and answer.said in answer._repr_html_()
 

@@ -93,7 +93,7 @@ class WhatIf(namedtuple("WhatIf", "rows best margin")):
         return tables.table(rows, heads, [row.what for row in self.rows])
 
     def __repr__(self):
-        return f"{self.table().to_string()}\n{self.said}"
+        return f"{tables.plain(self.table())}\n{self.said}"
 
     def _repr_html_(self):
         return f"{self.table()._repr_html_()}<p>{self.said}</p>"

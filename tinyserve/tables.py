@@ -41,8 +41,6 @@ class PlainTable:
         lines = (zip(row, widths) for row in self.rows)
         return "\n".join("  ".join(f"{cell!s:>{w}}" for cell, w in line) for line in lines)
 
-    to_string = __repr__  # as a DataFrame's, which leaves nothing out
-
     def _repr_html_(self):
         head, *body = [[html.escape(str(cell)) for cell in row] for row in self.rows]
         heads = "".join(f"<th>{cell}</th>" for cell in head)
@@ -74,6 +72,14 @@ def table(rows, columns, index=None, corner=None):
     labels = pd.Index(index, tupleize_cols=False)
     frame = pd.DataFrame(printed, columns=list(columns), index=labels, dtype=object)
     return frame.rename_axis(columns=corner)
+
+
+def plain(table):
+    """What `table` made as text: the same with pandas and without, and nothing left out."""
+    if isinstance(table, PlainTable):
+        return repr(table)
+    index, columns = list(table.index), list(table.columns)
+    return repr(PlainTable(table.to_numpy().tolist(), columns, index, table.columns.name))
 
 
 class Bars:
