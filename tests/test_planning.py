@@ -273,6 +273,17 @@ def test_max_rate_against_brute_force(chip):
     assert failed / 1.004 / 1.001 <= found <= failed
 
 
+def test_a_short_log_forgives_an_overload():
+    """The numbers of max_rate's docstring."""
+    goal = {"ttft": 1, "tbt": 0.05, "pages": 240, "limit": 16}
+    packed = ts.Workload([0] * 400, CHATS.prompts, CHATS.replies)
+    pace = ts.report(ts.serve(packed, 240, 16)).chats_per_second
+    rates = [ts.max_rate(ts.invented_chats(n), **goal) for n in (400, 2000)]
+    assert [f"{rate:.1f}" for rate in (*rates, pace)] == ["29.9", "15.2", "27.3"]
+    for number in ("29.9", "15.2", "27.3"):
+        assert f" {number}" in ts.max_rate.__doc__
+
+
 def test_max_rate_is_the_same_for_the_chats_at_any_rate():
     options = {"ttft": 1, "tbt": 0.05, "pages": 240, "limit": 16}
     assert ts.max_rate(CHATS.at_rate(40), **options) == pytest.approx(

@@ -51,4 +51,4 @@ def test_its_numbers_are_the_chapters():
 
 def test_its_highest_rate_is_what_max_rate_finds():
     found = ts.max_rate(ts.invented_chats(400), ttft=1, tbt=0.05, pages=240, limit=16)
-    assert f"# for 99 in 100 chats; {found:.1f}\n" in README
+    assert f"# for 99 in 100 of these chats; {found:.1f}\n" in README

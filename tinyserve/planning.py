@@ -207,7 +207,9 @@ def max_rate(workload, ttft=None, tbt=None, share=0.99, *, pages, limit, grid=1.
 
     ttft, tbt: seconds, as in `goodput`. The chats are sent by `at_rate`, so a rate is tried on
     these chats and not on an endless stream: a short log forgives an overload that a longer
-    one would not.
+    one would not. With 240 pages, 16 places and limits of 1 s and 50 ms the book's 400 chats may
+    come at 29.9 a second, though sent all at once they are served at only 27.3;
+    the first 2,000 of the same draw may come at 15.2.
 
     A faster rate can meet a goal that a slower one misses, since chats then fall into other
     steps; the tighter the limits, the more often. So this is what is returned. From a rate
