@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from itertools import combinations
+from math import inf
 from pathlib import Path
 
 import matplotlib
@@ -25,7 +26,7 @@ from matplotlib.text import Annotation, Text
 from test_metrics import OneJoins
 
 import tinyserve as ts
-from tinyserve import calibrate, figures, style
+from tinyserve import calibrate, fast, figures, planning, style
 from tinyserve.cache import pages_for
 from tinyserve.causes import bands
 from tinyserve.style import COLOR, PALETTE, WIDTH
@@ -116,6 +117,13 @@ POLLS = pd.DataFrame(
 )
 CALM = POLLS.assign(seconds=POLLS["seconds"] + 0.5, running=1, waiting=0)
 PACKETS = [(1.0, 1), (1.5, 5), (2.0, 5)]
+IDEAL = planning.Curve([10, 20, 30, 40], [1, 1, 0.97, 0.3], 0.99, 28.5)
+GOODPUT = {
+    "ideal": IDEAL,
+    "measured": IDEAL._replace(shares=[1, 0.985, 0.4, 0.1], knee=19.25),
+    "wide": IDEAL._replace(shares=[1] * 4, knee=inf),
+    "slow": IDEAL._replace(shares=[0.5, 0.3, 0.1, 0], knee=0.0),
+}
 SLOWER = {1: [3.5, 0.2], 1.5: [10.0, 2.0], 2: [17.0, 4.0]}
 CROWD = ts.Workload([0] * 30, [50] * 30, [2] * 30)
 QUIET = [i / 0.03 for i in range(100)]  # then 100 at 3 a second, as case 14 of the field has it
@@ -186,6 +194,15 @@ DRAW = {
     "one_reply": [
         lambda: figures.one_reply(PACKETS),
         lambda: figures.one_reply([(0.2, 3), (0.9, 1), (1.4, 60), (3.0, 2)]),
+    ],
+    "goodput": [
+        lambda: figures.goodput({name: GOODPUT[name] for name in ("ideal", "measured")}),
+        lambda: figures.goodput(GOODPUT),
+    ],
+    "queue_and_pages": [
+        lambda: figures.queue_and_pages(HEAVY),
+        lambda: figures.queue_and_pages(fast.serve(CHATS.at_rate(10), 240, 16)),
+        lambda: figures.queue_and_pages(OTHER, bins=50),
     ],
     "step_bars": [lambda: figures.step_bars(), lambda: figures.step_bars((8, 2000), 100)],
     "tokens_and_pace": [
@@ -1095,6 +1112,61 @@ def test_one_reply_values():
     assert texts(axes) == [
         "1", "5", "5", "1000 ms", "/ 10 = 100 ms", "/ 11 = 182 ms", "/ 2 = 500 ms",
     ]  # fmt: skip
+
+
+def test_goodput_values():
+    (axes,) = figures.goodput(GOODPUT).axes
+    curves = [line for line in of(axes, "queue") if len(line.get_xdata()) == 4]
+    for line, curve in zip(curves, GOODPUT.values(), strict=True):
+        assert list(line.get_xdata()) == curve.rates
+        assert list(line.get_ydata()) == near(100 * share for share in curve.shares)
+    assert [tuple(line.get_xydata()[0]) for line in of(axes, "ink", "o")] == [
+        (28.5, 99), (19.25, 99),
+    ]  # fmt: skip
+    (key,) = axes.figure.legends
+    assert [text.get_text() for text in key.get_texts()] == [
+        "ideal: up to 28.5 chats/s",
+        "measured: up to 19.2 chats/s",
+        "wide: at any rate",
+        "slow: at no rate",
+        "the goal: 99 % of the chats",
+    ]
+
+
+@pytest.mark.parametrize("run, bins", [(HEAVY, 240), (HEAVY, 7), (OTHER, 50)])
+def test_queue_and_pages_values(run, bins):
+    """Each bin shows the most of the steps that were under way in it; idle bins are empty."""
+    pages, queue = figures.queue_and_pages(run, bins).axes
+    start, width = run.workload.send[0], (max(run.done) - run.workload.send[0]) / bins
+    for axes, color, read in (
+        (queue, "queue", lambda step: step.queue),
+        (pages, "held", lambda step: step.held),
+        (pages, "promised", lambda step: step.held + step.owed),
+    ):
+        (line,) = of(axes, color)
+        assert list(line.get_xdata()) == near(start + width * n for n in range(bins + 1))
+        for place, value in enumerate(line.get_ydata()[:-1]):
+            low, high = start + width * place, start + width * (place + 1)
+            # A step that ends on the edge of a bin, to within rounding, may count or not.
+            most, least = (
+                max(
+                    (
+                        read(s)
+                        for s in run.steps
+                        if s.start < high + e and s.start + s.seconds > low - e
+                    ),
+                    default=0,
+                )
+                for e in (1e-9, -1e-9)
+            )
+            assert least <= value <= most
+    full = ts.report(run).cache_full_at
+    assert [line.get_xdata()[0] for line in of(queue, "wall")] == [full] * (full is not None)
+
+
+def test_queue_and_pages_needs_steps():
+    with pytest.raises(TypeError, match='record="steps"'):
+        figures.queue_and_pages(fast.serve(CHATS, 240, 16, record="summary"))
 
 
 def test_kitchen_has_its_six_parts():

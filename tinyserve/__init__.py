@@ -32,6 +32,7 @@ ON_DEMAND = {
     ),
     "calibrate": ("MeasuredStep", "cross_check", "fit"),
     "presets": ("CHIPS", "MODELS"),
+    "planning": ("goodput", "max_rate", "what_if"),
 }
 
 

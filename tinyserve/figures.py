@@ -7,7 +7,7 @@ them apart as well. Nothing here computes a result of its own: it replays, sorts
 
 from functools import wraps
 from itertools import accumulate, groupby, pairwise
-from math import fsum, log10, nan
+from math import fsum, inf, log10, nan
 
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Ellipse, FancyArrowPatch, FancyBboxPatch, Patch, Wedge
@@ -1359,4 +1359,83 @@ def one_reply(packets):
     axes.set_ylim(4.5, -0.8)
     axes.set_xlim(0, 1.45 * last)
     axes.set_xlabel("time since it was sent (s)")
+    return figure
+
+
+# --- planning ----------------------------------------------------------------------------
+
+
+@figure_function
+def goodput(curves):
+    """Share of chats that keep both limits, against the rate; the highest rate at which they
+    meet the goal is marked.
+
+    curves: a dict from a label to a Curve of `tinyserve.planning`, of one goal.
+    """
+    figure, axes = new_figure(3.6)
+    goal, handles = next(iter(curves.values())).goal, []
+    axes.axhline(100 * goal, color=COLOR["wall"], lw=1, ls=DASHES[2])
+    for (label, curve), dashes in zip(curves.items(), DASHES):
+        axes.plot(curve.rates, [100 * s for s in curve.shares], color=COLOR["queue"], ls=dashes)
+        text = f"up to {curve.knee:.1f} chats/s" if curve.knee else "at no rate"
+        if 0 < curve.knee < inf:
+            axes.plot([curve.knee] * 2, [0, 100 * goal], color=COLOR["ink"], lw=1, ls=DASHES[2])
+            axes.plot(curve.knee, 100 * goal, "o", color=COLOR["ink"])
+        elif curve.knee:
+            text = "at any rate"
+        handles.append(_line("queue", f"{label}: {text}", ls=dashes))
+    handles.append(_line("wall", f"the goal: {100 * goal:g} % of the chats", lw=1, ls=DASHES[2]))
+    rates = [rate for curve in curves.values() for rate in curve.rates]
+    axes.set_xlim(min(rates), max(rates))
+    axes.set_ylim(0, 104)
+    axes.set_xlabel("rate (chats/s)")
+    axes.set_ylabel("share of chats (%)")
+    _key(figure, handles, 1)
+    return figure
+
+
+@figure_function
+def queue_and_pages(run, bins=240):
+    """A whole run of any length: pages held and promised under the ceiling, and the queue; the
+    moment the cache first held a chat out is marked.
+
+    The run is cut into `bins` pieces of equal time, and each shows the most of it. Needs a run
+    that kept its steps.
+    """
+    start, end = run.workload.send[0], max(run.done)
+    width, full = (end - start) / bins, None
+    queue, held, promised = tops = [[0] * bins for _ in range(3)]
+    for step in run.steps:
+        first, last = (int((t - start) / width) for t in (step.start, step.start + step.seconds))
+        values = step.queue, step.held, step.held + step.owed
+        for place in range(first, min(last + 1, bins)):
+            for top, value in zip(tops, values):
+                top[place] = max(top[place], value)
+        if full is None and "cache" in step.blocked:
+            full = step.start
+    figure, (above, below) = new_figure(4.4, 2, sharex=True, height_ratios=[3, 2])
+    clock = [start + place * width for place in range(bins)] + [end]
+    for axes, values, color in ((above, held, "held"), (above, promised, "promised"),
+                                (below, queue, "queue")):  # fmt: skip
+        axes.step(clock, [*values, values[-1]], where="post", color=COLOR[color], lw=1.4)
+    above.fill_between(clock, [*held, held[-1]], step="post", color=COLOR["held"], alpha=0.3, lw=0)
+    above.axhline(run.pages, color=COLOR["wall"], ls=DASHES[1])
+    handles = [
+        _line("held", "held", lw=1.4),
+        _line("promised", "promised", lw=1.4),
+        _line("wall", f"all {run.pages:,} pages", ls=DASHES[1]),
+    ]
+    if full is not None:
+        for axes in (above, below):
+            axes.axvline(full, color=COLOR["wall"], ls=DASHES[2])
+        text = f"{full:,.2f} s: the cache holds a chat out"
+        handles.append(_line("wall", text, ls=DASHES[2]))
+    above.set_ylim(0, 1.15 * run.pages)
+    above.set_ylabel("cache (pages)")
+    below.set_ylim(0, max(4, 1.1 * max(queue)))
+    below.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    below.set_ylabel("queue (chats)")
+    below.set_xlim(start, end)
+    below.set_xlabel("time on the clock (s)")
+    _key(figure, handles)
     return figure

@@ -77,6 +77,14 @@ def table(rows, columns, index=None, corner=None):
     return frame.rename_axis(columns=corner)
 
 
+def plain(table):
+    """What `table` made as text: the same with pandas and without, and nothing left out."""
+    if isinstance(table, PlainTable):
+        return repr(table)
+    index, columns = list(table.index), list(table.columns)
+    return repr(PlainTable(table.to_numpy().tolist(), columns, index, table.columns.name))
+
+
 class Bars:
     """A bar for each of some values: SVG that needs no library, at home in light and dark."""
 
