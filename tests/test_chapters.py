@@ -39,6 +39,7 @@ LACKS = {
     "play-slots": {"edit", "exercises", "length"},  # an explorer instead
     "play-server": {"edit", "exercises", "length"},
     "two-parts": {"length"},  # ends with five questions
+    "your-log": {"predict", "edit", "exercises", "length"},  # a template to fill in
     "source": ALL,
     "colophon": ALL,
 }
@@ -202,7 +203,7 @@ def test_a_cell_to_edit_opens_with_its_setting(name):
 
 @chapters_with("exercises")
 def test_three_exercises_each_checked_and_solved(name):
-    cells = [cell for cell in read(NOTEBOOKS[name]).cells if "check(" in cell.source]
+    cells = [c for c in read(NOTEBOOKS[name]).cells if re.search(r"(?<!_)check\(", c.source)]
     cells = [cell for cell in cells if cell.cell_type == "code"]
     printed = ["".join(o.get("text", "") for o in cell.outputs).split()[:2] for cell in cells]
     folded = ["hide-cell" in cell.metadata.get("tags", []) for cell in cells]

@@ -8,6 +8,7 @@ from collections import namedtuple
 from itertools import pairwise, permutations
 from math import ceil, floor, hypot, isclose, log10
 from numbers import Real
+from pathlib import Path
 
 from tinyserve import fast
 from tinyserve.batcher import Run, Server, serve
@@ -635,4 +636,83 @@ def _(function):
         asked, found = (late - early for early, late in zip(before, after))
         if not isinstance(got, Real) or not isclose(got, 1 - found / asked, abs_tol=1e-9):
             return f"between {before} and {after} it gives {got!r}, not {1 - found / asked}."
+    return True
+
+
+# Replay a real log
+
+
+def azure_log():
+    """The trace that comes with the package: send times in seconds, prompts and replies."""
+    path = Path(__file__).parent / "data" / "azure2023_conv_400.csv"
+    with path.open(encoding="utf-8") as file:
+        rows = [row.strip().split(",") for row in file][1:]
+    # Dates of one day, with more digits than `datetime` reads.
+    clock = [[float(part) for part in row[0].split(" ")[1].split(":")] for row in rows]
+    seconds = [3600 * hour + 60 * minute + second for hour, minute, second in clock]
+    return [t - seconds[0] for t in seconds], *([int(row[i]) for row in rows] for i in (1, 2))
+
+
+@exercise("replay 1", hint="As in the chapter: log.speed(2), then queue_max of the report.")
+def _():
+    send, *lengths = azure_log()
+    run = serve(Workload([time / 2 for time in send], *lengths), 6000, 64)
+    return max(step.queue for step in run.steps)
+
+
+@exercise("replay 2", hint="Gaps by seconds, over the whole time.", digits=3)
+def _():
+    return 199 / (99 / 0.03 + 100 / 3)
+
+
+@exercise("replay 3")
+def _(function):
+    if not callable(function):
+        return f"{function!r} is not a function."
+    for rate, pages, limit in ((40, 240, 16), (40, 480, 24), (10, 120, 16)):
+        run = serve(invented_chats(100).at_rate(rate), pages, limit)
+        alone, whole = 0.0, sum(first - sent for first, sent in zip(run.first, run.workload.send))
+        for chat, sent in enumerate(run.workload.send):
+            for step in run.steps:
+                inside = sent <= step.start < run.admitted[chat]
+                alone += step.seconds if inside and step.blocked == "cache" else 0
+        got = function(run)
+        if not (isinstance(got, Real) and isclose(got, alone / whole, abs_tol=1e-6)):
+            return f"at {rate} chats a second it gives {got!r}, not {alone / whole:.6f}."
+    return True
+
+
+# How much load can it take?
+
+
+@exercise("capacity 1", hint="Waiting on average = coming a second x average wait.")
+def _():
+    return 3 / 2
+
+
+@exercise("capacity 2", hint="ts.goodput, with both limits in seconds.", digits=3)
+def _():
+    run = serve(invented_chats(400).at_rate(40), 240, 16)
+    late = {i for i, first in enumerate(run.first) if first - run.workload.send[i] > 2}
+    slow = set()
+    for i, reply in enumerate(run.workload.replies):
+        if run.done[i] - run.first[i] > 0.01 * (reply - 1) and reply > 1:
+            slow.add(i)
+    return (400 - len(late | slow)) / 400
+
+
+@exercise("capacity 3")
+def _(function):
+    if not callable(function):
+        return f"{function!r} is not a function."
+    for rate, pages, limit in ((40, 240, 16), (10, 240, 16), (20, 120, 8)):
+        run = serve(invented_chats(100).at_rate(rate), pages, limit)
+        sent, here, area, then = list(run.workload.send), 0, 0.0, 0.0
+        events = [(time, 1) for time in sent] + [(time, -1) for time in run.admitted]
+        for now, change in sorted(events):
+            here, area, then = here + change, area + here * (now - then), now
+        right = area / (max(run.done) - sent[0])
+        got = function(run)
+        if not (isinstance(got, Real) and isclose(got, right, rel_tol=1e-6, abs_tol=1e-9)):
+            return f"at {rate} chats a second it gives {got!r}, not {right:.6f}."
     return True

@@ -102,7 +102,7 @@ def chip_table(chips=None):
     """
     chips = list(CHIPS.values()) if chips is None else chips
     rows = [
-        [chip.peak / 1e12, chip.bandwidth / 1e9, chip.memory / 1e9, _source(chip.name)]
+        [chip.peak / 1e12, chip.bandwidth / 1e9, round(chip.memory / 1e9), _source(chip.name)]
         for chip in chips
     ]
     heads = ["dense 16-bit TFLOP/s", "bandwidth GB/s", "memory GB", "source"]

@@ -14,7 +14,7 @@ from tinyserve.metrics import Report, report
 # Decimals by the unit at the end of a column's name.
 DECIMALS = {
     **{"s": 3, "ms": 1, "%": 1, "times": 1, "tokens/s": 0, "chats/s": 1, "tokens": 1},
-    **{"TFLOP/s": 2, "GB/s": 0, "GB": 1, "KiB": 0},
+    **{"TFLOP/s": 2, "GB/s": 0, "KiB": 0},
 }
 
 

@@ -22,7 +22,8 @@ TOOLS = Path(__file__).resolve().parent
 PACKAGE = TOOLS.parents[1] / "tinyserve"
 MODULES = [
     *["__init__", "checks", "configs", "roofline", "workload", "cache", "batcher", "metrics"],
-    *["slots", "ondemand", "fast", "tables", "presets", "causes", "exercises", "notebook"],
+    *["slots", "ondemand", "fast", "tables", "presets", "causes", "planning"],
+    *["exercises", "notebook"],
 ]
 # Pyodide's files by what live.js calls them.
 PYODIDE = {

@@ -26,7 +26,7 @@ KEPT = 30  # how many cells' needs are kept for the next run
 ELSEWHERE = {"IPython", "matplotlib", "numpy", "pandas", "prometheus_client", "pyarrow", "tqdm"}
 ELSEWHERE |= {
     f"tinyserve.{name}"
-    for name in "calibrate compiled explorers figures kvstore logs style sweep".split()
+    for name in "__main__ calibrate compiled explorers figures kvstore logs style sweep".split()
 }
 
 
