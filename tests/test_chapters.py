@@ -242,6 +242,18 @@ def test_a_chapter_has_900_to_1900_words(name):
     assert 900 <= word_count(read(NOTEBOOKS[name])) <= 1900
 
 
+def test_who_quotes_the_toys_seconds_says_once_how_far_they_are_from_a_card():
+    order = reading_order()
+    before = [name for name in order[: order.index("real-card")] if name in NOTEBOOKS]
+    quotes = {}
+    for name in before:
+        said = [text for _, kind, text in texts(read(NOTEBOOKS[name])) if kind == "prose"]
+        if re.search(r"\d (?:s|ms|seconds?)\b", " ".join(map(plain, said))):
+            quotes[name] = "\n".join(said).count("(real-card.ipynb)")
+    assert len(quotes) > 10
+    assert set(quotes.values()) == {1}, quotes
+
+
 FILLER = re.compile(
     r"\b(simply|just|obviously|basically|leverag\w+|delv\w+|crucial\w*|seamless\w*|in order to"
     r"|(?:please )?note that)\b",

@@ -167,5 +167,5 @@ def test_the_tables_of_chips_and_models():
     assert cells(chips)[2] == ["989.50", "3,350", "80", "NVIDIA H100, specifications"]
     assert cells(models)[0] == ["8.030", "16.061", "128", "meta-llama/Llama-3.1-8B"]
     mine = ts.Model("mine", weights=1_000_000_000, layers=1, kv_heads=1, head_size=128)
-    assert cells(model_table([mine])) == [["1.000", "2.0", "0", "-"]]  # no source
+    assert cells(model_table([mine])) == [["1.000", "2.000", "0", "-"]]  # no source
     assert cells(chip_table([replace(ts.A100, name="mine")]))[0][-1] == "-"
