@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -9,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from book_reader import pages, read
 
 import tinyserve as ts
 
@@ -311,3 +313,16 @@ def test_the_check_of_docstrings_sees_what_is_missing():
         "A.__init__": (True, ""),
         "": (True, ""),
     }
+
+
+def test_the_chapters_that_docstrings_name_are_in_the_book():
+    titles = [re.search(r"(?m)^# (.+)$", read(page).cells[0].source)[1] for page in pages()]
+    named = set()
+    for name, tree in MODULES.items():
+        for _, text in documented(tree):
+            said = " ".join(text.value.split()) if text else ""
+            for part in re.findall(r'chapters? ("[^"]+"(?:(?:, | and )"[^"]+")*)', said):
+                named.update((name, chapter) for chapter in re.findall(r'"([^"]+)"', part))
+    assert len(named) > 20
+    missing = [pair for pair in sorted(named) if not any(t.startswith(pair[1]) for t in titles)]
+    assert missing == []

@@ -1,6 +1,6 @@
 """The server with one rule changed: pages as they are needed, in place of a promise.
 
-Introduced in the chapter "How far is the toy from a real card?". A real server does not know
+Introduced in the chapter "A match that is luck". A real server does not know
 how long a reply will be, so it can't promise its pages. It lets a chat in when its prompt
 fits, and when a running chat finds no free page, the chat that was let in last is thrown out
 (preemption): its pages go back, it waits at the head of the queue, and what it had is read
