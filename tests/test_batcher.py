@@ -443,3 +443,9 @@ def test_a_chat_larger_than_the_pool_is_named():
     for part in ("chat 1", "57 pages of 16", "prompt 900", "reply 7", "the 50 of"):
         assert part in said
     ts.serve(chats, pages=57, limit=4)
+
+
+@pytest.mark.parametrize("serve", [ts.serve, ts.fast.serve, ts.Server])
+def test_a_workload_that_is_none_is_named(serve):
+    with pytest.raises(ValueError, match=r"workload must be a Workload, not \[1\]"):
+        serve([1], 240, 16)

@@ -578,3 +578,12 @@ def test_every_sample_has_its_source_and_licence():
         for path in files:
             name = re.sub("(cache|batch)_x[13]", "SERVER_SPEED", path.name)
             assert f"`{name}`" in said, path.name
+
+
+def test_a_run_of_a_file_that_holds_one_cannot_be_chosen(tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text("t,in,out\n0,5,5\n1,6,6\n")
+    names = {"columns": {"send": "t", "prompt": "in", "reply": "out"}, "unit": "s", "quiet": True}
+    assert len(read_log(path, run=1, **names)) == 2
+    with pytest.raises(ValueError, match=r"one.csv holds one run, and none to choose with run=2"):
+        read_log(path, run=2, **names)

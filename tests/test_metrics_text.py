@@ -359,3 +359,8 @@ def test_a_reading_prints():
         in words
     )
     assert not isnan(read_metrics(sample("vllm")).ttft.total)
+
+
+def test_a_wall_needs_to_know_who_waits():
+    read = read_metrics("vllm:num_requests_running 3\n")
+    assert read.wall(4) == "not told: the server does not print how many wait"

@@ -24,8 +24,12 @@ from tinyserve.workload import Workload, batching_requests, invented_chats
 __version__ = "0.1.0"
 
 # What comes in when it is first asked for: the module, and the names of it that stand here. `logs`
-# needs pandas, `calibrate` NumPy.
+# needs pandas, `calibrate` NumPy, `sweep` joblib, `figures` matplotlib.
 ON_DEMAND = {
+    "fast": (),
+    "ondemand": ("OnDemandServer",),
+    "sweep": (),
+    "figures": (),
     "logs": (
         *("read_log", "read_metrics", "read_polls", "read_results"),
         *("wall_in_polls", "write_metrics"),

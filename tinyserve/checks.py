@@ -51,11 +51,19 @@ def sequence(name, values):
         raise ValueError(f"{name} must be a sequence, not {values!r}") from None
 
 
+def a_workload(value):
+    """Return the workload as it is, or raise ValueError for what is none, such as a list."""
+    if not hasattr(value, "total"):
+        raise ValueError(f"workload must be a Workload, not {value!r}")
+    return value
+
+
 def every_chat_fits(workload, pool):
     """Raise ValueError for a chat that needs more pages than `pool` has in all.
 
     Such a chat could never be admitted, and nobody behind it either.
     """
+    a_workload(workload)
     for chat in range(len(workload)):
         need = -(-workload.total(chat) // pool.page_size)
         if need > pool.pages:

@@ -18,7 +18,7 @@ from struct import pack
 
 from tinyserve.batcher import Run, Step
 from tinyserve.cache import PAGE_SIZE, PagePool
-from tinyserve.checks import every_chat_fits, number, whole
+from tinyserve.checks import a_workload, every_chat_fits, number, whole
 from tinyserve.metrics import Report, which_wall
 from tinyserve.roofline import A100, LLAMA_8B, pairs_in
 
@@ -258,7 +258,7 @@ def serve(workload, pages, limit, page_size=PAGE_SIZE, model=LLAMA_8B, chip=A100
     if record not in RECORDS:
         raise ValueError(f"record must be one of {', '.join(map(repr, RECORDS))}, not {record!r}")
     pages, size = whole("pages", pages, most=MOST), whole("page_size", page_size)
-    limit, chats = whole("limit", limit), len(workload)
+    limit, chats = whole("limit", limit), len(a_workload(workload))
     longest = max(workload.prompts) + max(workload.replies)  # no chat is longer
     if longest > pages * size:
         every_chat_fits(workload, PagePool(pages, size))  # says which chat does not, if one

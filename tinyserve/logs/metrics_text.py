@@ -167,6 +167,8 @@ class Metrics:
         look at a whole run. "cache" may also be the prefill budget, which no gauge tells.
         Raises ValueError for a limit that is not above 0.
         """
+        if self.waiting is None:
+            return "not told: the server does not print how many wait"
         if not self.waiting:
             return "none"
         if self.running is None:

@@ -134,6 +134,8 @@ def read_log(path, format=None, unit=None, columns=None, on_bad="refuse", keep=(
     wanted = {name for name in (*how.needs, *how.failed, "run") if name in log.names}
     wanted |= {name for part in how[3:7] for name in _found(part, log)}
     wanted |= {how.phase} & set(log.names)
+    if run not in (None, 1) and "run" not in log.names:
+        raise ValueError(f"{log.name} holds one run, and none to choose with run={run!r}")
     pieces = [_read(part, log, how, clock, run) for part in log.frames(sorted(wanted), progress)]
     rows = pd.concat(pieces) if pieces else pd.DataFrame({"kind": []})
     if rows.empty:
