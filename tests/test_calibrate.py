@@ -243,7 +243,7 @@ def test_constants_that_no_card_has():
     with pytest.raises(ValueError, match=r"peak_share would be 0.001.*A100 80GB SXM.*Llama 3.1 8B"):
         fit(milliseconds)
     with pytest.raises(ValueError, match=r"share would be"):
-        fit(planted(replace(A100, peak_share=2)))
+        fit(planted(replace(A100, peak=2 * A100.peak)))
     with pytest.raises(ValueError, match=r"share would be"):
         fit(planted(A100), model=replace(LLAMA_8B, weights=80_000_000_000))
 

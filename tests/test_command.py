@@ -262,6 +262,8 @@ def test_metrics_from_standard_input_and_of_a_server_that_tells_little():
         (["trace", "--steps", "5:9999"], r"steps 1 to \d+, not 5 to 9999"),
         (["trace", "--steps", "9:5"], "not 9 to 5"),
         (["trace", "--speed", "2"], "--speed is for a log"),
+        (["trace", "--skip-too-large"], "--skip-too-large is for a log"),
+        (["replay", AZURE, *SERVER, "--run", "0"], "run must be a whole number of at least 1"),
         (["metrics", "no.txt"], "no.txt: No such file"),
         (["metrics", AZURE], "line 1 is no Prometheus text: .TIMESTAMP"),
         (["metrics", AZURE, "--limit", "0"], "limit must be above 0, not 0"),

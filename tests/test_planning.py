@@ -298,7 +298,7 @@ def test_max_rate_is_the_same_for_the_chats_at_any_rate():
         ({"ttft": -1}, "ttft must be above 0, not -1"),
         ({"ttft": 1, "share": 1.1}, "share must be at most 1, not 1.1"),
         ({"ttft": 1, "share": 0}, "share must be above 0, not 0"),
-        ({"ttft": 1, "grid": 1}, "grid must be above 1, not 1"),
+        ({"ttft": 1, "grid": 1}, "grid must be at least 1.001, not 1"),
         ({"ttft": 1, "precision": 0}, "precision must be at least 1e-09, not 0"),
         ({"ttft": 1, "pages": 45}, "chat 298 needs 52 pages"),
         ({"ttft": 1, "limit": 0}, "limit .* not 0"),

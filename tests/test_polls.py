@@ -190,7 +190,7 @@ def test_case_18_the_pages_that_can_be_used():
         read = frame((5, 2, 30 / 63))
         found = wall_in_polls(read, 16, server.pages, server.page_size, largest)
         assert found.wall == wall
-    with pytest.raises(ValueError, match="a request of 2017 tokens needs 64 of 63 pages"):
+    with pytest.raises(ValueError, match="a prompt of 2017 tokens needs 64 of 63 pages"):
         wall_in_polls(frame((5, 2, 0.5)), 16, server.pages, server.page_size, 63 * 32 + 1)
 
 

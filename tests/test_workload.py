@@ -245,7 +245,7 @@ def test_factors_past_what_a_float_holds():
 
 
 def test_no_seed_is_refused():
-    with pytest.raises(ValueError, match="seed must be said, not None"):
+    with pytest.raises(ValueError, match="seed must be a whole number, not None"):
         ts.invented_chats(9).shuffled(None)
 
 

@@ -60,8 +60,9 @@ examples:
   {ME} replay mine.csv --columns send=t,prompt=in,reply=out --unit ms \\
       --pages 240 --limit 16 --skip-too-large --json > result.json
 
-A vLLM server prints its pages when it starts ("GPU blocks", of --block-size tokens); the limit is
-its --max-num-seqs. Waits are those of one server with the chip and the model of the book.
+A vLLM server prints the tokens of its KV cache when it starts: divided by its --block-size they
+are its pages. The limit is its --max-num-seqs. Waits are those of one server with the chip and
+the model of the book.
 """
 TRACE = """\
 Prints one row a step: when it starts (s), how long it takes (ms), chats in it, how many are
@@ -256,6 +257,8 @@ def _replay(args):
     say = partial(print, file=sys.stderr if args.json else sys.stdout)
     if args.plot:
         from tinyserve import figures, style  # before the work: without matplotlib it is in vain
+
+        args.plot.open("a").close()  # and without a file to write to
     chats, left, notes = _chats(args, say)
     run = _serve(chats, args, "steps" if args.plot or args.causes else "summary")
     read, answer = fast.report(run), None
@@ -299,8 +302,9 @@ def _replay(args):
 def _trace(args):
     say = partial(print, file=sys.stderr if args.csv else sys.stdout)
     if args.log is None:
-        if args.speed is not None:
-            raise ValueError("--speed is for a log: say --rate for the book's chats")
+        for name in ("speed", "format", "columns", "unit", "run", "keep", "skip_too_large"):
+            if getattr(args, name):
+                raise ValueError(f"--{name.replace('_', '-')} is for a log, and there is none")
         chats = invented_chats().at_rate(40 if args.rate is None else args.rate)
     else:
         chats = _chats(args, say)[0]
@@ -398,6 +402,8 @@ def main(argv=None):
     0 fine, 1 bad input, 3 a package is missing, 130 interrupted, 141 nobody reads any more.
     Raises SystemExit for --help (0) and for a command that is written wrongly (2).
     """
+    # A stream that is closed is None, and print would take another one for it.
+    sys.stdout, sys.stderr = (s or open(os.devnull, "w") for s in (sys.stdout, sys.stderr))
     try:
         try:
             return _main(argv)

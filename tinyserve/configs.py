@@ -108,12 +108,10 @@ class _Config:
         for key in ("attention_bias", "mlp_bias"):
             if self.yes(key) and key not in biases:
                 raise self.wrong(f"{key} is true, which a {kind} does not have")
-        quantized = self.values.get("quantization_config")
-        if quantized:
-            method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
-            raise self.wrong(
-                f"quantization_config has the weights stored as {method!r}; {QUANTIZED}"
-            )
+        for key in ("quantization_config", "compression_config"):
+            if quantized := self.values.get(key):
+                method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+                raise self.wrong(f"{key} has the weights stored as {method!r}; {QUANTIZED}")
         return kind
 
 

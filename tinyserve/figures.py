@@ -104,6 +104,12 @@ def _hbar(axes, y, start, end, name, height=0.62, hatched=False):
     axes.barh(y, end - start, height, start, **_fill(name, hatched))
 
 
+def _at_most(series, looks):
+    """Raise ValueError for more curves than there are looks, or for none."""
+    if not 0 < len(series) <= len(looks):
+        raise ValueError(f"there must be 1 to {len(looks)} curves, not {len(series)}")
+
+
 def _stems(axes, x, y, name):
     """A thin line from 0 to each y, all of them one path (a short file)."""
     points = [point for a, b in zip(x, y) for point in [(a, 0), (a, b), (a, nan)]]
@@ -1159,6 +1165,7 @@ def measured_steps(steps, chips, along, model=LLAMA_8B):
         "context": ("context of each chat (tokens)", lambda s: s.context_tokens / s.running),
         "prompt": ("prompt that joins (tokens)", lambda step: sum(step.prompts)),
     }[along]
+    _at_most(chips, CLOCKS)
     steps = sorted(steps, key=read)
     x = [read(step) for step in steps]
     figure, axes = new_figure(2.9)
@@ -1223,6 +1230,7 @@ def sorted_waits(series):
     """
     figure, axes = new_figure(3.2)
     looks = [("ink", ":", 3), ("muted", DASHES[1], 1.8), ("queue", DASHES[0], 1.8)]
+    _at_most(series, looks)
     for (label, values), (color, dashes, width) in zip(series.items(), looks):
         share = [100 * (i + 1) / len(values) for i in range(len(values))]
         axes.plot(share, sorted(values), color=COLOR[color], ls=dashes, lw=width, label=label)
@@ -1247,6 +1255,7 @@ def running_over_time(series):
     """
     figure, axes = new_figure(3.2)
     looks = [("ink", ":", 2.4), ("muted", DASHES[1], 1.8), ("queue", DASHES[0], 1.8)]
+    _at_most(series, looks)
     for (firsts, lasts), (color, dashes, width) in zip(series.values(), looks):
         events = sorted([(time, 1) for time in firsts] + [(time, -1) for time in lasts])
         counts = list(accumulate(change for _, change in events))
@@ -1309,7 +1318,7 @@ def queue_by_kv(polls, alarm=0.9):
     idle = polls[polls["waiting"] == 0]
     axes.plot(100 * idle["kv_use"], idle["waiting"], "x", color=COLOR["muted"], ms=4, mew=1)
     axes.axvline(100 * alarm, color=COLOR["wall"], ls=DASHES[1])
-    top = queued["waiting"].max()
+    top = max(1, polls["waiting"].max())
     over = int((queued["kv_use"] >= alarm).sum())
     for count, offset in ((len(queued) - over, (-6, 0)), (over, (6, 0))):
         _note(axes, f"{count} polls", (100 * alarm, 1.12 * top), offset, color="queue")
@@ -1350,6 +1359,8 @@ def one_reply(packets):
         ],
         1,
     ):
+        if not shared:  # one packet has no gap, and one token nothing to share
+            continue
         for span in spans:
             axes.plot(span, [row, row], color=COLOR[name], lw=1.6, marker="|", ms=11)
         share = 1000 * sum(end - start for start, end in spans) / shared
@@ -1370,10 +1381,14 @@ def goodput(curves):
     """Share of chats that keep both limits, against the rate; the highest rate at which they
     meet the goal is marked.
 
-    curves: a dict from a label to a Curve of `tinyserve.planning`, of one goal.
+    curves: a dict from a label to a Curve of `tinyserve.planning`, of one goal. Raises
+    ValueError for two goals, and for more curves than there are dashes.
     """
+    _at_most(curves, DASHES)
+    if len(goals := {curve.goal for curve in curves.values()}) > 1:
+        raise ValueError(f"the curves must have one goal, not {sorted(goals)}")
     figure, axes = new_figure(3.6)
-    goal, handles = next(iter(curves.values())).goal, []
+    goal, handles = goals.pop(), []
     axes.axhline(100 * goal, color=COLOR["wall"], lw=1, ls=DASHES[2])
     for (label, curve), dashes in zip(curves.items(), DASHES):
         axes.plot(curve.rates, [100 * s for s in curve.shares], color=COLOR["queue"], ls=dashes)
@@ -1400,9 +1415,9 @@ def queue_and_pages(run, bins=240):
     moment the cache first held a chat out is marked.
 
     The run is cut into `bins` pieces of equal time, and each shows the most of it. Needs a run
-    that kept its steps.
+    that kept its steps. Raises ValueError for bins that are no whole number above 0.
     """
-    start, end = run.workload.send[0], max(run.done)
+    start, end, bins = run.workload.send[0], max(run.done), whole("bins", bins)
     width, full = (end - start) / bins, None
     queue, held, promised = tops = [[0] * bins for _ in range(3)]
     for step in run.steps:

@@ -1,10 +1,14 @@
 """The server with one rule changed: pages as they are needed, in place of a promise.
 
-Introduced in the chapter "A match that is luck". A real server does not know
-how long a reply will be, so it can't promise its pages. It lets a chat in when its prompt
-fits, and when a running chat finds no free page, the chat that was let in last is thrown out
-(preemption): its pages go back, it waits at the head of the queue, and what it had is read
-again, prompt and reply so far, in the step that it joins anew. This is vLLM's rule.
+Introduced in the chapter "A match that is luck". A real server does not know how long a reply
+will be, so it can't promise its pages. It lets a chat in when its prompt fits, and when a running
+chat finds no free page, the chat that was let in last is thrown out (preemption): its pages go
+back, it waits at the head of the queue, and what it had is read again, prompt and reply so far,
+in the step that it joins anew.
+
+This is vLLM's rule in the main. vLLM asks at the door for the prompt without the next token, so
+it takes a page one step later now and then. And it keeps the pages of who was thrown out as long
+as nobody else needs them, so that not all has to be read again.
 """
 
 from tinyserve.batcher import Server

@@ -158,7 +158,8 @@ def _next_to(pages, limit):
     pages, limit = whole("pages", pages), whole("limit", limit)
     few, more = (max(1, pages // 2), max(1, limit // 2)), (pages * 3 // 2, limit * 3 // 2)
     one = [(n, limit) for n in (few[0], more[0], 2 * pages)]
-    return [*one, *((pages, n) for n in (few[1], more[1], 2 * limit)), (2 * pages, 2 * limit)]
+    all_of_them = [*one, *((pages, n) for n in (few[1], more[1], 2 * limit))]
+    return [s for s in [*all_of_them, (2 * pages, 2 * limit)] if s[0] <= fast.MOST]
 
 
 def _bar(values, progress, unit):
@@ -187,6 +188,8 @@ def goodput(run, ttft=None, tbt=None):
     ttft: the most seconds from sent to the first token; tbt: the most seconds that a chat's
     gaps take on average, (last token - first) / (reply - 1). That is the TPOT of DistServe (Zhong
     et al., OSDI 2024) and of `vllm bench serve --goodput`: one long gap in a long reply passes.
+    DistServe calls this share the SLO attainment, and the rate at which it meets a goal the
+    goodput; that rate is `max_rate`.
     A reply of one token has no gap, so only its TTFT counts. None is no limit. vLLM and AIPerf
     print the requests a second that keep the limits, which is this share of those served a
     second. Takes any Run, also one that kept a summary. Raises ValueError for a limit that is
@@ -227,8 +230,12 @@ def max_rate(workload, ttft=None, tbt=None, share=0.99, *, pages, limit, grid=1.
     """
     _limits(ttft, tbt)
     number("share", share, above=0, most=1)
-    number("grid", grid, above=1, most=10)
+    number("grid", grid, least=1.001, most=10)
     number("precision", precision, least=1e-9, most=1)
+    start = workload.send[0]
+    if start:  # or the lowest rate would be that of a log with a long silence before it
+        send = [time - start for time in workload.send]
+        workload = Workload(send, workload.prompts, workload.replies, workload.rate)
     send = workload.at_rate(1).send
     options = {"record": "summary"} | options
     bar = _bar(None, progress, "rate")

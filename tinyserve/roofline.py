@@ -11,6 +11,8 @@ from math import floor
 
 from tinyserve.checks import number, whole
 
+MOST_SHARE = 1.2  # of a data sheet; a chip can run a little above its sheet's clock
+
 
 @dataclass(frozen=True)
 class Chip:
@@ -20,7 +22,8 @@ class Chip:
     memory in bytes (1 GB = 1e9 bytes, as on the sheet). A real step reaches only
     peak_share of the peak and bandwidth_share of the bandwidth, and takes overhead
     seconds besides; left out, it gets all of the sheet and nothing is added. Raises
-    ValueError for an overhead below zero and for another value that is not above it.
+    ValueError for an overhead below zero, a share above 1.2, and another value that is not
+    above zero.
     """
 
     name: str
@@ -33,7 +36,8 @@ class Chip:
 
     def __post_init__(self):
         for field in ("peak", "bandwidth", "memory", "peak_share", "bandwidth_share"):
-            value = number(f"a chip's {field}", getattr(self, field), above=0)
+            most = MOST_SHARE if "share" in field else None  # 79 % is 0.79
+            value = number(f"a chip's {field}", getattr(self, field), above=0, most=most)
             object.__setattr__(self, field, float(value))  # NumPy's narrow kinds lose digits
         overhead = number("a chip's overhead", self.overhead, least=0)
         object.__setattr__(self, "overhead", float(overhead))

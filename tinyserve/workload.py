@@ -9,6 +9,7 @@ import random
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate
+from numbers import Integral
 
 from tinyserve.checks import number, sequence, whole
 
@@ -139,13 +140,13 @@ class Workload:
     def shuffled(self, seed):
         """The same send times with the chats in another, seeded order.
 
-        Prompt and reply of a chat stay together. One seed, one order. Raises ValueError for
-        None, which is no seed: the order would be another one each time.
+        Prompt and reply of a chat stay together. One seed, a whole number, is one order.
+        Raises ValueError for another seed, and for None: the order would change each time.
         """
-        if seed is None:
-            raise ValueError("seed must be said, not None: one seed is one order")
+        if not isinstance(seed, Integral) or isinstance(seed, bool):
+            raise ValueError(f"seed must be a whole number, not {seed!r}: one seed is one order")
         chats = list(zip(self.prompts, self.replies))
-        random.Random(seed).shuffle(chats)
+        random.Random(int(seed)).shuffle(chats)
         said = self._noting(f"then prompts and replies in another order, seed {seed!r}")
         return Workload(self.send, *zip(*chats), self.rate, said)
 

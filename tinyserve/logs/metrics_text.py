@@ -385,7 +385,8 @@ def write_metrics(run, at=None):
     """The state of a Run at a time, as vLLM would print it: Prometheus text.
 
     at: seconds on the run's clock; left out, the end. Counted is what has happened by then: a
-    token at the end of the step that wrote it, a reply (with its phases) when it is done.
+    token at the end of the step that wrote it, a reply (with its phases) when it is done, a
+    preemption when the chat is let in again (until then it counts as running).
     `read_metrics` reads it. Raises ValueError for a time that is negative or not finite.
     """
     at = max(run.done) if at is None else number("at", at, least=0)
@@ -417,7 +418,9 @@ def write_metrics(run, at=None):
     put("num_requests_running", "gauge", admitted - len(done))
     put("num_requests_waiting", "gauge", sent - admitted)
     put("kv_cache_usage_perc", "gauge", (past[-1].held if past else 0) / run.pages)
-    put("num_preemptions_total", "counter", 0)
+    # A server that throws chats out lets them in again: more have joined than were admitted.
+    again = sum(step.joined for step in run.steps if step.start <= at) - admitted
+    put("num_preemptions_total", "counter", again)
     put("prompt_tokens_total", "counter", sum(prompts[c] for c in begun))
     put("generation_tokens_total", "counter", sum(step.chats for step in past))
     put("request_success_total", "counter", len(done), ',finished_reason="length"')

@@ -127,15 +127,17 @@ def wall_in_polls(polls, limit, pages=None, page_size=None, largest=None):
     polls: what read_polls gives; limit: the places of the server (vLLM's max_num_seqs; of
     several engines read as one, of all of them). A poll with a queue points at the batch if
     running is at the limit; else at the cache, if the pages left are too few for the largest
-    request; else at neither. pages: those that requests can use; page_size and largest: in
-    tokens. Without these three the largest request is taken to need half of the cache.
+    prompt; else at neither. pages: those that requests can use; page_size, and largest, the
+    largest prompt: in tokens. Without these three it is taken to need half of the cache. (A
+    request that was thrown out asks for its reply so far as well, and can need more.)
 
     "none": a queue in fewer than 1 of 100 polls; "neither": most polls with a queue point at
     neither; "both": the smaller of the two other counts is at least half of the larger. A
     "cache" may also be a prefill budget, which no gauge tells.
 
-    Raises ValueError for polls without running, waiting or kv_use, for more running than the
-    limit, and for sizes of which one is missing or that no server can have.
+    Raises ValueError for no polls, for polls without running, waiting or kv_use, for values of
+    these that no server prints, for more running than the limit, and for sizes of which one is
+    missing or that no server can have.
     """
     _check(polls, limit)
     queued, full = polls["waiting"] > 0, polls["running"] >= limit
@@ -158,16 +160,21 @@ def _check(polls, limit):
     whole("limit", limit)
     if missing := [name for name in ("running", "waiting", "kv_use") if name not in polls]:
         raise ValueError(f"the polls have no {', '.join(missing)}")
+    if not len(polls):
+        raise ValueError("there are no polls")
+    for name, top in (("running", np.inf), ("waiting", np.inf), ("kv_use", 1)):
+        for value in polls[name][~polls[name].between(0, top)][:1]:
+            raise ValueError(f"{name} must be from 0 to {top:g}, not {value!r}")
     if (most := polls["running"].max()) > limit:
         raise ValueError(f"{most:g} requests run in one poll, more than the limit {limit!r}")
 
 
 def _tight(kv_use, pages, page_size, largest):
-    """For each poll, whether the largest request would not find room."""
+    """For each poll, whether the largest prompt would not find room."""
     if pages is page_size is largest is None:
         return kv_use >= ROOM
     for name, size in (("pages", pages), ("page_size", page_size), ("largest", largest)):
         whole(name, size)
     if (need := ceil(largest / page_size)) > pages:
-        raise ValueError(f"a request of {largest} tokens needs {need} of {pages} pages")
+        raise ValueError(f"a prompt of {largest} tokens needs {need} of {pages} pages")
     return pages - (pages * kv_use).round() < need

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tinyserve.checks import whole
 from tinyserve.logs.files import REPEAT, Log
 from tinyserve.workload import Workload
 
@@ -134,6 +135,8 @@ def read_log(path, format=None, unit=None, columns=None, on_bad="refuse", keep=(
     wanted = {name for name in (*how.needs, *how.failed, "run") if name in log.names}
     wanted |= {name for part in how[3:7] for name in _found(part, log)}
     wanted |= {how.phase} & set(log.names)
+    if run is not None:
+        whole("run", run)
     if run not in (None, 1) and "run" not in log.names:
         raise ValueError(f"{log.name} holds one run, and none to choose with run={run!r}")
     pieces = [_read(part, log, how, clock, run) for part in log.frames(sorted(wanted), progress)]
@@ -322,9 +325,14 @@ def _in_words(log, kind, numbers):
 
 
 class Clock:
-    """Turns the text of a log's times into seconds from the first of them, losing nothing."""
+    """Turns the text of a log's times into seconds from the first of them, losing nothing.
+
+    Raises ValueError for a unit that is none.
+    """
 
     def __init__(self, log, unit):
+        if unit not in (None, *UNITS):
+            raise ValueError(f"unit must be one of {', '.join(map(repr, UNITS))}, not {unit!r}")
         self.log, self.unit, self.kind, self.start = log, unit, None, None
 
     def words(self):

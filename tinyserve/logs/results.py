@@ -147,7 +147,8 @@ TOOLS = {
         ("ttfts", "itls", "output_lens", "summary.total_output_tokens_retokenized"),
         _bench,
         "its TPOT leaves out the first token, but runs to the end of the answer; here e2e ends "
-        "with the last chunk; its ITL pools the gaps between chunks",
+        "with the last chunk; its ITL pools the gaps between chunks, or, with its own backend, "
+        "shares each gap among the tokens of its chunk",
         "when requests were sent, and the end of each answer",
     ),
     "guidellm": Tool(
