@@ -1061,7 +1061,7 @@ def slower_steps(waits, labels):
         axes.annotate(
             label,
             (factors[-1], seconds[-1]),
-            (0, 9 if i == 0 else -27),
+            (0, 9 if i == 0 else -44),
             textcoords="offset points",
             ha="right",
             color=COLOR["queue"],
