@@ -122,3 +122,26 @@ def test_notes_are_rendered_and_nobody_asks_about_news(notebook):
     assert "Answer" in text
     assert not re.search(r":::|[{]\w+[}]`", text)
     assert page.get_by_text("Jupyter news").count() == 0
+
+
+def test_the_template_takes_a_log_of_ones_own(notebook, tmp_path):
+    rows = [f"{500 * i},{300 + i % 7},{40 + i % 5}" for i in range(201)]  # two a second, in ms
+    (tmp_path / "mine.csv").write_text("\n".join(["when,in,out", *rows]) + "\n")
+    page = notebook("your-log")
+    cell = page.locator(f"{OPEN} .jp-CodeCell").filter(has_text="LATER = 2")
+    for name, value in {
+        "LOG": repr(str(tmp_path / "mine.csv")),
+        "COLUMNS": '{"send": "when", "prompt": "in", "reply": "out"}',
+        "UNIT": '"ms"',
+    }.items():
+        cell.locator(".cm-line").filter(has_text=re.compile(rf"^{name} = ")).click()
+        page.keyboard.press("Home")
+        page.keyboard.press("Shift+End")
+        page.keyboard.insert_text(f"{name} = {value}")
+    run_all(page)
+    said = page.locator(f"{OPEN} .jp-OutputArea-output").filter(has_text="Today, at 2 requests")
+    said.wait_for(timeout=3 * A_MINUTE)
+    page.get_by_text(IDLE).wait_for(timeout=A_MINUTE)
+    assert "201 rows, 201 kept" in page.locator(f"{OPEN} .jp-Notebook").inner_text()
+    assert page.locator(f"{OPEN} [data-mime-type='application/vnd.jupyter.stderr']").count() == 0
+    assert page.locator(f"{OPEN} [data-mime-type='application/vnd.jupyter.error']").count() == 0
