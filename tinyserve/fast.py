@@ -193,7 +193,8 @@ def counted(workload, pages, limit, size, cost, times, chunk):
                     break
                 promised += need
                 prompt_tokens += prompt
-                pairs += pairs_in(prompt)
+                if per_pair:  # attention is counted
+                    pairs += pairs_in(prompt)
                 held += -(-(prompt + 1) // size)
                 takers[(step - prompt) % size] += 1
                 end = step + reply - 1

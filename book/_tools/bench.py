@@ -79,8 +79,8 @@ def simpy_serve(workload, pages, limit):
                 joined.append(queue.popleft())
                 promised += need[joined[-1]]
             context = sum(workload.prompts[chat] + made for chat, made in running.items())
-            prompt = sum(workload.prompts[chat] for chat in joined)
-            yield env.timeout(max(ts.roofline.step_parts(len(running), context, prompt)))
+            prompts = [workload.prompts[chat] for chat in joined]
+            yield env.timeout(ts.step_cost(len(running), context, prompts))
             for chat in joined:
                 running[chat] = 0
                 first[chat] = env.now
