@@ -5,6 +5,7 @@ import json
 import random
 import re
 import sys
+import tomllib
 from decimal import Decimal
 from fractions import Fraction
 from importlib.util import find_spec
@@ -578,6 +579,51 @@ def test_every_sample_has_its_source_and_licence():
         for path in files:
             name = re.sub("(cache|batch)_x[13]", "SERVER_SPEED", path.name)
             assert f"`{name}`" in said, path.name
+
+
+# What a licence's text says, and nobody would write otherwise.
+LICENCES = {
+    "Apache-2.0": "Apache License Version 2.0, January 2004",
+    "BSD-3-Clause": "Redistributions in binary form must reproduce the above copyright notice",
+    "MIT": "The above copyright notice and this permission notice shall be included in all copies",
+}
+HOLDERS = {  # of what comes under the MIT License of others
+    "LLMServingSim": "Copyright (c) 2024, CASYS Lab at KAIST",
+    "vidur": "Copyright (c) Microsoft Corporation.",
+}
+
+
+def test_every_licence_that_is_named_has_its_text_in_the_repository():
+    files = {}
+    for folder in (DATA, SAMPLES):
+        said = (folder / "LICENCES.md").read_text(encoding="utf-8")
+        for name in set(re.findall(r"`([./\w-]+\.txt)`", said)):
+            if "LICENCE" in name:
+                files[name] = " ".join((folder / name).read_text(encoding="utf-8").split())
+        ours = "MIT, as this package|our own runs?, MIT|MIT License of the|package's MIT License"
+        of_others = re.sub(ours, "", said)
+        named = {licence for licence in LICENCES if licence in of_others}
+        assert {"Apache-2.0"} < named
+        for licence in named:
+            assert any(licence in f and LICENCES[licence] in t for f, t in files.items()), licence
+        # Of another licence, CC BY 4.0 alone, there is only the address.
+        known = "|".join([*LICENCES, "CC BY 4.0", "numbers and names of metrics, quoted"])
+        for row in re.findall(r"(?m)^\| `.*", said):
+            assert re.search(known, row), row
+    for what, copyright in HOLDERS.items():
+        assert what in (SAMPLES / "LICENCES.md").read_text(encoding="utf-8")
+        assert copyright in files["LICENCE-MIT.txt"]
+
+
+def test_the_licences_go_into_the_wheel():
+    root = SAMPLES.parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    in_wheel = {path for part in project["project"]["license-files"] for path in root.glob(part)}
+    assert in_wheel == {root / "LICENSE", *SAMPLES.glob("LICENCE*")}
+    assert (
+        len(in_wheel) == 4
+        and "data/*" in project["tool"]["setuptools"]["package-data"]["tinyserve"]
+    )
 
 
 def test_a_run_of_a_file_that_holds_one_cannot_be_chosen(tmp_path):
