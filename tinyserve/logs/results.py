@@ -148,8 +148,8 @@ TOOLS = {
         _bench,
         "its TPOT leaves out the first token, but runs to the end of the answer; here e2e ends "
         "with the last chunk; its ITL pools the gaps between chunks, or, with its own backend, "
-        "shares each gap among the tokens of its chunk; waits start when a request is sent, not when "
-        "it was due",
+        "shares each gap among the tokens of its chunk; waits start when a request is sent, not "
+        "when it was due",
         "when requests were sent, and the end of each answer",
     ),
     "guidellm": Tool(
@@ -175,8 +175,8 @@ TOOLS = {
         ("ttft_s", "end_to_end_latency_s", "number_output_tokens"),
         _llmperf,
         "its inter-token latency counts the wait for the first token in, so it is not the one "
-        "here; a reply shorter than asked is an error to it, and stays out here too; waits start when "
-        "a request is sent; it has no schedule",
+        "here; a reply shorter than asked is an error to it, and stays out here too; waits start "
+        "when a request is sent (it has no schedule)",
         "when requests were sent",
     ),
 }
