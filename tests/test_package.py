@@ -229,7 +229,7 @@ def test_the_names_others_rely_on():
     for name in (
         "Workload invented_chats batching_requests serve Server Run Step report Report percentile "
         "step_seconds users_that_fit simulate SlotRun PagePool pages_for Chip Model A100 LLAMA_8B "
-        "split_waits Wait what_if goodput max_rate fast OnDemandServer sweep figures"
+        "split_waits Wait what_if can_finish goodput max_rate fast OnDemandServer sweep figures"
     ).split():
         assert hasattr(ts, name), name
     fields = "start seconds chats joined queue held owed blocked"
