@@ -315,6 +315,12 @@ def test_the_check_of_docstrings_sees_what_is_missing():
     }
 
 
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__"}))
+def test_a_module_says_where_it_is_introduced(name):
+    said = " ".join(ast.get_docstring(MODULES[name]).split())
+    assert re.search('[Ii]ntroduced in the chapters? "|Used by all chapters', said)
+
+
 def test_the_chapters_that_docstrings_name_are_in_the_book():
     titles = [re.search(r"(?m)^# (.+)$", read(page).cells[0].source)[1] for page in pages()]
     named = set()

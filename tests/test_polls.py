@@ -208,6 +208,7 @@ def test_a_share_that_is_printed_short_is_a_whole_number_of_pages():
         (0, 0, 0, 5, "none"),
         (0, 1, 0, 99, "cache"),  # a queue in 1 of 100
         (0, 1, 0, 100, "none"),  # in 1 of 101
+        (0, 0, 1, 100, "none"),  # whatever it points at
         (3, 1, 0, 0, "batch"),
         (2, 1, 0, 0, "both"),
         (1, 2, 0, 0, "both"),

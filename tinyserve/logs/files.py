@@ -1,7 +1,9 @@
 """A file of requests as tables of text: what CSV, JSON, JSON lines and Parquet share.
 
-A file is read a piece at a time and told by what is in it, not by its name. Numbers stay as
-they are written until somebody knows what they mean: a float would cut a long clock short.
+Introduced in the chapter "Replay a real log", below `read_log`; the chapters "Read a real server"
+and "Two numbers with one name" use it too. A file is read a piece at a time and told by what is
+in it, not by its name. Numbers stay as they are written until somebody knows what they mean: a
+float would cut a long clock short.
 """
 
 import gzip

@@ -1,8 +1,9 @@
 """What load tools measured, request by request, in one shape and by one definition.
 
-Tools use the same words for different waits, so nothing here goes by a column's name. Here
-TTFT is from sent to the first token, e2e from sent to the last, and TPOT is
-(e2e - TTFT) / (tokens - 1): the time of a token after the first, one value a request.
+Introduced in the chapters "Read a real server" and "Two numbers with one name". Tools use the
+same words for different waits, so nothing here goes by a column's name. Here TTFT is from sent to
+the first token, e2e from sent to the last, and TPOT is (e2e - TTFT) / (tokens - 1): the time of a
+token after the first, one value a request.
 """
 
 from collections import namedtuple
