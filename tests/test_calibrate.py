@@ -104,6 +104,28 @@ def test_no_constants_nearby_are_better():
             assert squares(steps, other) >= least * (1 - 1e-12)
 
 
+def test_the_best_can_lie_where_the_two_parts_of_a_step_are_equal():
+    """By brute force. A step that was quicker than both of its parts pulls both down at once."""
+    model = ts.Model("easy", weights=1, layers=1, kv_heads=1, head_size=1)
+    chip = ts.Chip("easy", peak=2, bandwidth=1, memory=100)
+    # 4 n or 2 (2 + 4 c), and 1 second: for 3 tokens and a context of 1 both are 12.
+    steps = [MeasuredStep(1, c, (), 5 + 8 * c) for c in (1, 2, 5)]
+    steps += [MeasuredStep(0, 0, (n,), 4 * n + 1) for n in (10, 20, 30)]
+    steps += [MeasuredStep(1, 1, (2,), 0.7 * 13)]
+    found = fit(steps, chip, model)
+    a, b, c = 1 / found.chip.peak_share, 1 / found.chip.bandwidth_share, found.chip.overhead
+    assert 3 * a == pytest.approx(6 * b)
+
+    def squared(a, b, c):
+        took = [
+            max(a * (s.running + sum(s.prompts)), b * (2 + 4 * s.context_tokens)) for s in steps
+        ]
+        return sum(((t + c) / s.seconds - 1) ** 2 for t, s in zip(took, steps))
+
+    grid = itertools.product(np.linspace(3.5, 4.5, 101), np.linspace(1.6, 2.3, 71), (0, 0.2, 1))
+    assert squared(a, b, c) <= min(itertools.starmap(squared, grid))
+
+
 def test_the_overhead_is_never_below_zero():
     fast = planted(A100)
     # Each step 2 ms sooner than the sheet allows: no chip is that, and no overhead is -2 ms.

@@ -19,11 +19,12 @@ import pytest
 import tinyserve as ts
 from tinyserve import __main__ as command
 from tinyserve import fast
-from tinyserve.logs import SAMPLES
+from tinyserve.logs import SAMPLES, files
 
 ROOT = Path(__file__).resolve().parents[1]
 AZURE = SAMPLES / "azure2023_conv_400.csv"
 SERVER = ["--pages", "700", "--limit", "16"]
+NAMED = ["--columns", "send=t,prompt=in,reply=out"]
 HEAVY = ts.serve(ts.invented_chats().at_rate(40), 240, 16)
 # Case: 50 pages of 16 tokens, a chat that needs 58 of them, and one behind it.
 LARGE = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,900,20\n1,60,8\n"
@@ -118,6 +119,32 @@ def test_replay_as_json(capsys):
     assert err.startswith(str(chats.notes)) and "left out: 0 too large" in err
 
 
+def test_case_19_what_it_can_finish_and_how_near_that_is(capsys):
+    log = ts.read_log(AZURE, quiet=True)
+    can = ts.can_finish(log, 700, 16)
+    touchy = "Near that limit, and past it, a small difference in the length of a step is a large"
+    for share, near in ((0.5, False), (0.79, False), (0.8, True), (0.9, True), (3, True)):
+        code, out, _ = call(capsys, "replay", AZURE, *SERVER, "--rate", share * can)
+        [line] = [line for line in out.splitlines() if line.startswith("It can finish ")]
+        start = f"It can finish {can:.4g} chats a second of these; they come at {share * can:.4g}, "
+        assert code == 0 and line.startswith(f"{start}{100 * share:.0f} % of that.")
+        assert (touchy in line) == near
+    # With the chip that was measured it is another number.
+    code, out, err = call(capsys, "replay", AZURE, *SERVER, "--chip", "measured", "--json")
+    slower = ts.can_finish(log, 700, 16, chip=ts.A100_MEASURED)
+    assert json.loads(out)["can_finish"] == slower < 0.8 * can
+    assert f"It can finish {slower:.4g} chats a second" in err
+
+
+def test_what_it_can_finish_of_the_books_chats():
+    """27.34 a second, of which the light run's 10 are 37 % and the heavy run's 40 are 146 %."""
+    can = ts.can_finish(ts.invented_chats(), 240, 16)
+    said = "It can finish 27.34 chats a second of these; they come "
+    assert command._pace(can, 10) == f"{said}at 10, 37 % of that."
+    assert command._pace(can, 40).startswith(f"{said}at 40, 146 % of that. Near that limit, and")
+    assert command._pace(can, None) == f"{said}all at once."
+
+
 @pytest.mark.parametrize("wall, chats", [("none", 800), ("cache", 400), ("both", 400)])
 def test_the_wall_in_a_sentence(wall, chats):
     read = ts.report(HEAVY)._replace(wall=wall, queue_max=7, cache_steps=1200, batch_steps=1)
@@ -165,13 +192,62 @@ def test_any_log_with_its_columns_named(capsys, tmp_path):
     log.write_text("t,in,out,ok\n0,34,10,1\n0,34,10,1\n1500,60,8,1\n")
     words = ["replay", log, "--pages", 50, "--limit", 4, "--columns", "send=t,prompt=in,reply=out"]
     code, _, err = call(capsys, *words)
-    assert code == 1 and 'unit="s", "ms"' in err  # the clock counts what?
+    assert code == 1 and "--unit s, ms, us or ns\n" in err  # the clock counts what?
     code, _, err = call(capsys, *words, "--unit", "ms")
     assert code == 1 and "repeating an earlier row (line 3)" in err
     code, out, _ = call(capsys, *words, "--unit", "ms", "--keep", "duplicate")
     assert code == 0 and "3 rows, 3 kept" in out and "sent over 1.500 s" in out
     code, out, _ = call(capsys, *words, "--unit", "ms", "--on-bad", "drop", "--json")
     assert code == 0 and json.loads(out)["log"]["counts"] == {"duplicate": 1}
+
+
+# A log that is refused, and the options that its message names.
+REFUSED = {
+    "of no known format": ("a,b,c\n1,2,3\n", [], "--columns send=T,prompt=P,reply=R --unit s\n"),
+    "no unit": ("t,in,out\n1,2,3\n", NAMED, "Say --unit s, ms, us or ns\n"),
+    "bad rows": (
+        "t,in,out\n1,2,3\n1,2,3\n", [*NAMED, "--unit", "s"],
+        r"\. --on-bad drop leaves out such rows, .*; --keep duplicate keeps repeats\n",
+    ),
+    "two runs": (
+        2 * '{"start_times": [5], "input_lens": [3], "output_lens": [1]}\n', [],
+        "holds 2 runs, 1, 2: say which, --run 1\n",
+    ),
+    "one run": (
+        "t,in,out\n1,2,3\n", [*NAMED, "--unit", "s", "--run", "2"], "to choose with --run 2\n"
+    ),
+    "no times": ('{"ttfts": [1], "x": 2}\n', [], "; tinyserve.read_results, in Python, reads its"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_message_names_the_options_of_the_command_line(capsys, tmp_path, what):
+    text, words, said = REFUSED[what]
+    log = tmp_path / "mine.log"
+    log.write_text(text)
+    code, _, err = call(capsys, "replay", log, *SERVER, *words)
+    assert code == 1 and re.search(said, err), err
+    assert not re.search(r"""\w=["\d{]|read_log|path,""", err), err  # no word of Python's
+
+
+@pytest.mark.parametrize("path", [".", "..", "tests/", ROOT])
+def test_a_folder_is_named_as_it_was_given(capsys, monkeypatch, path):
+    monkeypatch.chdir(ROOT)
+    for words in (["replay", path, *SERVER], ["trace", path]):
+        assert call(capsys, *words) == (1, "", f"tinyserve: cannot read {path}: Is a directory\n")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("long", [True, False])
+def test_a_bar_only_for_what_is_long_and_only_on_a_terminal(capsys, monkeypatch, terminal, long):
+    monkeypatch.setattr(command, "LONG", 399 if long else 400)  # the log has 400 chats
+    monkeypatch.setattr(files, "LONG", AZURE.stat().st_size - long)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    code, out, err = call(capsys, "replay", AZURE, *SERVER, "--what-if")
+    assert code == 0 and out.startswith("azure2023")
+    for bar in ("azure2023_conv_400.csv: 100%", "400/400", "8/8"):  # bytes, chats, settings
+        assert (bar in err) == (long and terminal), err
+    assert bool(err) == (long and terminal)
 
 
 # --- trace, numbers, metrics ---------------------------------------------------------------
@@ -293,6 +369,8 @@ def test_a_bad_row_is_named(capsys, tmp_path):
         ["replay", "a.csv", *SERVER, "--speed", "1", "--rate", "2"],
         ["replay", "a.csv", *SERVER, "--plot", "out.png"],
         ["replay", "a.csv", *SERVER, "--columns", "send"],
+        ["replay", "a.csv", *SERVER, "--columns", "send=t,prompt=in"],
+        ["replay", "a.csv", *SERVER, "--columns", "send=t,prompt=in,reply=out,model=m"],
         ["replay", "a.csv", "--pages", "many", "--limit", "1"],
         ["trace", "--steps", "one"],
         ["serve"],

@@ -5,18 +5,21 @@ import json
 import random
 import re
 import sys
+import tomllib
 from decimal import Decimal
 from fractions import Fraction
-from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import strategies  # noqa: F401  (its settings)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyserve.logs import FORMATS, SAMPLES, read_log
+from tinyserve.calibrate import read_steps
+from tinyserve.logs import FORMATS, SAMPLES, read_log, read_polls, read_results
 from tinyserve.logs.requests import KINDS
 
 DATA = Path(__file__).parent / "data"
@@ -150,38 +153,99 @@ def test_columns_that_the_caller_names(log):
     assert log(text, columns=NAMED, unit="ms").send == (0.0, 0.002)
 
 
-def test_parquet(tmp_path, monkeypatch):
-    path = tmp_path / "log.parquet"
-    stamps = ["2023-11-16 18:15:46.680590", "2023-11-16 18:15:46.680590100"]
-    for clock, options in [
-        (pd.to_datetime(stamps, format="ISO8601"), {}),
-        ([1796008324.5, 1796008324.5000002], {"unit": "s"}),
-        ([1796008546612213997, 1796008546612214097], {"unit": "ns"}),
-    ]:
-        frame = pd.DataFrame({"t": clock, "in": [3, 4], "out": [1, 2], "why": [None, [1]]})
-        if find_spec("pyarrow"):
-            frame.to_parquet(path)
-        else:  # then what pandas would give: the typed columns, which are ours to read
-            path.write_bytes(b"PAR1")
-            monkeypatch.setattr(pd, "read_parquet", lambda path, frame=frame: frame)
-        chats = read(path, columns=NAMED, **options)
-        assert chats.send == (0.0, 2e-7 if options == {"unit": "s"} else 1e-7)
-        assert chats.prompts == (3, 4) and "columns not used: why" in chats.notes.lines
+NANOSECONDS = 1796008546612213997  # no float holds it
+STAMPS = [NANOSECONDS, NANOSECONDS + 100, NANOSECONDS + 1_500_000_000]
+EXACTLY = (0.0, 1e-7, 1.5)
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    """A function that writes columns with pyarrow and reads them as a log."""
+
+    def parquet(table, **options):
+        path = tmp_path / "log.parquet"
+        pq.write_table(pa.table({"in": [3, 4, 5], "out": [1, 2, 3], **table}), path)
+        return read(path, **{"columns": NAMED} | options)
+
+    return parquet
+
+
+@pytest.mark.parametrize(
+    "kind, first, options",
+    [
+        (pa.int64(), str(NANOSECONDS), {"unit": "ns"}),
+        (pa.uint64(), str(NANOSECONDS), {"unit": "ns"}),
+        (pa.timestamp("ns"), "2026-11-30 03:15:46.612213997", {}),
+        (pa.timestamp("ns", tz="UTC"), "2026-11-30 03:15:46.612213997+00:00", {}),
+        (pa.timestamp("ns", tz="America/New_York"), "2026-11-29 22:15:46.612213997-05:00", {}),
+    ],
+    ids=str,
+)
+def test_parquet_to_the_last_nanosecond(parquet, kind, first, options):
+    chats = parquet({"t": pa.array(STAMPS, kind), "why": [None, [1], []]}, **options)
+    assert chats.send == EXACTLY and chats.prompts == (3, 4, 5) and chats.replies == (1, 2, 3)
+    assert first in chats.notes.lines[1] and "columns not used: why" in chats.notes.lines
+
+
+def test_parquet_of_other_types(parquet):
+    for times in (
+        [1.5, 1.75, 3.5],
+        ["1.5", "1.75", "3.5"],
+        [*map(Decimal, ("1.5", "1.75", "3.5"))],
+    ):
+        assert parquet({"t": times}, unit="s").send == (0.0, 0.25, 2.0)
+    # Over the end of summer time, when an hour of the clock comes twice.
+    times = pa.array([1792889999, 1792890000, 1792890001], pa.timestamp("s", tz="Europe/Berlin"))
+    assert parquet({"t": times}).send == (0.0, 1.0, 2.0)
+    azure = {"TIMESTAMP": pa.array(STAMPS, pa.timestamp("ns"))}
+    azure |= {"ContextTokens": [3, 4, 5], "GeneratedTokens": [1, 2, 3]}
+    assert parquet(azure, columns=None).send == EXACTLY
+
+
+def test_parquet_with_holes(parquet):
+    for hole in (None, float("nan")):
+        with pytest.raises(ValueError, match=r"log\.parquet, row 2: the time is missing"):
+            parquet({"t": [1.0, hole, 2.0]}, unit="s")
+        with pytest.raises(ValueError, match=r"of 3 rows 1 without a token count \(row 3\)"):
+            parquet({"t": [1, 2, 3], "in": [3.0, 4.0, hole]}, unit="s")
+    with pytest.raises(ValueError, match="row 3: the time is missing"):
+        parquet({"t": pa.array([*STAMPS[:2], None], pa.timestamp("ns"))})
+    chats = parquet({"t": STAMPS, "in": [3, None, 5]}, unit="ns", on_bad="drop")
+    assert chats.send == (0.0, 1.5) and chats.notes.counts == {"missing": 1}
+    # Numbers beside a hole keep their digits: these two are not the same.
+    ids = {"t": [1, 2, 3], "id": [2**60, 2**60 + 1, None]}
+    assert len(parquet(ids, unit="s", columns={**NAMED, "id": "id"})) == 3
     with pytest.raises(ValueError, match=r"row 2: the time '1796008546612214097' is 31 years"):
-        frame.loc[0, "t"] = 0
-        frame.to_parquet(path) if find_spec("pyarrow") else None
-        read(path, columns=NAMED, unit="ns")
+        parquet({"t": [0, *STAMPS[1:]]}, unit="ns")
 
 
-def test_parquet_that_cannot_be_read(tmp_path, monkeypatch):
+def test_parquet_as_pandas_writes_it(tmp_path):
     path = tmp_path / "log.parquet"
-    path.write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match="broken" if find_spec("pyarrow") else "needs pyarrow"):
-        read(path, columns=NAMED, unit="s")
+    frame = pd.DataFrame({"t": pd.to_datetime(STAMPS), "in": [3, 4, 5], "out": [1, 2, 3]})
+    for one in (frame, frame.set_index("t"), frame.set_index(pd.Index([7, 8, 9]))):
+        one.to_parquet(path)
+        assert read(path, columns=NAMED).send == EXACTLY
+
+
+def test_parquet_that_cannot_be_read(parquet, tmp_path):
+    with pytest.raises(ValueError, match=r"log\.parquet has no rows"):
+        parquet({name: pa.array([], pa.int64()) for name in ("t", "in", "out")}, unit="s")
+    with pytest.raises(ValueError, match=r"no column 't'\. Its columns are 'in', 'out'"):
+        parquet({}, unit="s")
+    parquet({"t": STAMPS}, unit="ns")
+    whole = (tmp_path / "log.parquet").read_bytes()
+    for size in (4, 8, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "cut.parquet").write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"cut\.parquet is a broken Parquet file: "):
+            read(tmp_path / "cut.parquet", columns=NAMED, unit="ns")
+
+
+def test_parquet_without_pyarrow(parquet, tmp_path, monkeypatch):
+    parquet({"t": STAMPS}, unit="ns")
     for engine in ("pyarrow", "fastparquet"):
         monkeypatch.setitem(sys.modules, engine, None)
-    with pytest.raises(ValueError, match=r"log.parquet is Parquet, which needs pyarrow: pip"):
-        read(path, columns=NAMED, unit="s")
+    with pytest.raises(ValueError, match=r"log\.parquet is Parquet, which needs pyarrow: pip"):
+        read(tmp_path / "log.parquet", columns=NAMED, unit="ns")
 
 
 # The cases from the field.
@@ -339,6 +403,25 @@ def test_bad_arguments(log):
             log(text, **options)
     with pytest.raises(ValueError, match=r"cannot read nowhere\.csv"):
         read("nowhere.csv")
+
+
+@pytest.mark.parametrize("reader", [read_log, read_results, read_polls, read_steps])
+@pytest.mark.parametrize("path", [None, 3, b"log.csv", ["log.csv"]], ids=repr)
+def test_what_is_no_path_is_named(reader, path):
+    with pytest.raises(ValueError, match="path must be a path, not ") as refused:
+        reader(path)
+    assert str(refused.value).endswith(repr(path))
+
+
+def test_a_folder_and_a_missing_file_are_named_as_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for reader in (read_log, read_results, read_polls):
+        for path in (".", "", "..", tmp_path, f"{tmp_path}/"):
+            with pytest.raises(ValueError) as refused:
+                reader(path)
+            assert str(refused.value) == f"cannot read {path}: Is a directory"
+        with pytest.raises(ValueError, match=r"^cannot read no/where\.csv: No such file"):
+            reader("no/where.csv")
 
 
 def test_each_kind_of_bad_row_is_counted(log):
@@ -578,6 +661,51 @@ def test_every_sample_has_its_source_and_licence():
         for path in files:
             name = re.sub("(cache|batch)_x[13]", "SERVER_SPEED", path.name)
             assert f"`{name}`" in said, path.name
+
+
+# What a licence's text says, and nobody would write otherwise.
+LICENCES = {
+    "Apache-2.0": "Apache License Version 2.0, January 2004",
+    "BSD-3-Clause": "Redistributions in binary form must reproduce the above copyright notice",
+    "MIT": "The above copyright notice and this permission notice shall be included in all copies",
+}
+HOLDERS = {  # of what comes under the MIT License of others
+    "LLMServingSim": "Copyright (c) 2024, CASYS Lab at KAIST",
+    "vidur": "Copyright (c) Microsoft Corporation.",
+}
+
+
+def test_every_licence_that_is_named_has_its_text_in_the_repository():
+    files = {}
+    for folder in (DATA, SAMPLES):
+        said = (folder / "LICENCES.md").read_text(encoding="utf-8")
+        for name in set(re.findall(r"`([./\w-]+\.txt)`", said)):
+            if "LICENCE" in name:
+                files[name] = " ".join((folder / name).read_text(encoding="utf-8").split())
+        ours = "MIT, as this package|our own runs?, MIT|MIT License of the|package's MIT License"
+        of_others = re.sub(ours, "", said)
+        named = {licence for licence in LICENCES if licence in of_others}
+        assert {"Apache-2.0"} < named
+        for licence in named:
+            assert any(licence in f and LICENCES[licence] in t for f, t in files.items()), licence
+        # Of another licence, CC BY 4.0 alone, there is only the address.
+        known = "|".join([*LICENCES, "CC BY 4.0", "numbers and names of metrics, quoted"])
+        for row in re.findall(r"(?m)^\| `.*", said):
+            assert re.search(known, row), row
+    for what, copyright in HOLDERS.items():
+        assert what in (SAMPLES / "LICENCES.md").read_text(encoding="utf-8")
+        assert copyright in files["LICENCE-MIT.txt"]
+
+
+def test_the_licences_go_into_the_wheel():
+    root = SAMPLES.parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    in_wheel = {path for part in project["project"]["license-files"] for path in root.glob(part)}
+    assert in_wheel == {root / "LICENSE", *SAMPLES.glob("LICENCE*")}
+    assert (
+        len(in_wheel) == 4
+        and "data/*" in project["tool"]["setuptools"]["package-data"]["tinyserve"]
+    )
 
 
 def test_a_run_of_a_file_that_holds_one_cannot_be_chosen(tmp_path):

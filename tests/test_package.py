@@ -229,7 +229,7 @@ def test_the_names_others_rely_on():
     for name in (
         "Workload invented_chats batching_requests serve Server Run Step report Report percentile "
         "step_seconds users_that_fit simulate SlotRun PagePool pages_for Chip Model A100 LLAMA_8B "
-        "split_waits Wait what_if goodput max_rate fast OnDemandServer sweep figures"
+        "split_waits Wait what_if can_finish goodput max_rate fast OnDemandServer sweep figures"
     ).split():
         assert hasattr(ts, name), name
     fields = "start seconds chats joined queue held owed blocked"
@@ -313,6 +313,12 @@ def test_the_check_of_docstrings_sees_what_is_missing():
         "A.__init__": (True, ""),
         "": (True, ""),
     }
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__"}))
+def test_a_module_says_where_it_is_introduced(name):
+    said = " ".join(ast.get_docstring(MODULES[name]).split())
+    assert re.search('[Ii]ntroduced in the chapters? "|Used by all chapters', said)
 
 
 def test_the_chapters_that_docstrings_name_are_in_the_book():

@@ -1,5 +1,6 @@
 """What a change does and what a server can take, against cases worked by hand and brute force."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -23,12 +24,13 @@ def regular(n, reply=1):
 
 def test_a_chat_larger_than_the_pool_is_refused_or_left_out():
     """50 pages of 16 tokens hold 800: the first chat needs 58, the one behind it 5."""
-    chats = ts.Workload([0, 1], [900, 60], [20, 8], notes="as read")
+    chats = ts.Workload([0, 1], [900, 60], [20, 8])
     with pytest.raises(ValueError, match=r"chat 0 needs 58 pages of 16 .*900.*20.*\b50\b"):
         ts.serve(chats, pages=50, limit=4)
     rest, out = leave_out_too_large(chats, 50)
+    assert rest.notes is None  # these are of no log
     assert out == [TooLarge(chat=0, prompt=900, reply=20, pages=58)]
-    assert (rest.send, rest.prompts, rest.replies, rest.notes) == ((1,), (60,), (8,), "as read")
+    assert (rest.send, rest.prompts, rest.replies) == ((1,), (60,), (8,))
     assert len(ts.serve(rest, pages=50, limit=4).done) == 1
 
 
@@ -40,6 +42,27 @@ def test_the_page_size_decides_what_is_too_large():
     )
     same, out = leave_out_too_large(chats, 1, 34)
     assert same is chats and out == []
+
+
+def test_what_was_left_out_is_in_the_notes(tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,900,20\n1,60,8\n2,9,9\n")
+    chats = ts.read_log(log, quiet=True)
+    rest, out = leave_out_too_large(chats, 50)
+    said = "then left out 1 too large for 50 pages of 16 tokens"
+    assert rest.notes.lines == (*chats.notes.lines, said) and len(out) == 1
+    assert rest.speed(2).notes.lines[-2] == said  # and it stays
+    assert leave_out_too_large(chats, 58)[0].notes == chats.notes
+
+
+def test_a_list_is_no_workload():
+    for refused in (
+        lambda: leave_out_too_large([1], 50),
+        lambda: ts.what_if([1], 50, 4),
+        lambda: ts.can_finish([1], 50, 4),
+    ):
+        with pytest.raises(ValueError, match=r"workload must be a Workload, not \[1\]"):
+            refused()
 
 
 def test_somebody_must_be_left():
@@ -203,6 +226,71 @@ def test_goodput_refuses():
         ts.goodput(run, tbt=float("nan"))
 
 
+# --- what it can finish --------------------------------------------------------------------
+
+
+def test_can_finish_by_hand():
+    """Half a second a step, one page a chat: five chats of one token, two at a time, take 1.5 s."""
+    chats = regular(5)
+    assert ts.can_finish(chats, 9, 2, chip=STEADY) == pytest.approx(5 / 1.5)
+    assert ts.can_finish(chats, 1, 5, chip=STEADY) == pytest.approx(5 / 2.5)  # the pages
+    assert ts.can_finish(chats, 9, 5, chip=STEADY) == pytest.approx(5 / 0.5)
+    # How they were sent does not matter, nor when the first was.
+    late = ts.Workload([7, 8, 8, 9, 99], [1] * 5, [1] * 5)
+    assert ts.can_finish(late, 9, 2, chip=STEADY) == pytest.approx(5 / 1.5)
+    for kept in ("steps", "summary"):
+        assert ts.can_finish(CHATS, 240, 16, record=kept) == pytest.approx(27.3, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "chats, pages, limit, said",
+    [
+        (CHATS, 45, 16, "chat 298 needs 52 pages"),
+        (CHATS, 240, 0, "limit .* not 0"),
+        (CHATS, 2.5, 16, r"pages .* not 2\.5"),
+    ],
+)
+def test_can_finish_refuses(chats, pages, limit, said):
+    with pytest.raises(ValueError, match=said):
+        ts.can_finish(chats, pages, limit)
+
+
+def waits_of_one_place(send, seconds):
+    """The mean wait to start, by Lindley's recursion: nothing of the server is in it."""
+    free, waits = 0.0, []
+    for sent in send:
+        waits.append(max(0.0, free - sent))
+        free = max(sent, free) + seconds
+    return sum(waits) / len(waits)
+
+
+def test_case_19_no_time_between_steps():
+    """Steps of 8 ms against 8 + 2 ms, at 0.9 of what the slower server can finish.
+
+    The step is a quarter longer; the waits are 4.4 times as long by the formula of Pollaczek and
+    Khinchine, rho s / (2 (1 - rho)): 10.3 ms at 0.72, 45 ms at 0.9.
+    """
+    chats = ts.Workload(ts.invented_chats(20_000).send, [1] * 20_000, [1] * 20_000)
+    # The weights take 8 ms, and nothing else takes any time.
+    ideal = ts.Chip("8 ms", peak=1e30, bandwidth=ts.LLAMA_8B.weight_bytes / 0.008, memory=80e9)
+    real, waits = replace(ideal, overhead=0.002), {}
+    rate = 0.9 * ts.can_finish(chats, 9, 1, chip=real)
+    assert rate == pytest.approx(90)
+    for seconds, chip in ((0.008, ideal), (0.010, real)):
+        run = fast.serve(chats.at_rate(rate), 9, 1, chip=chip)
+        waits[seconds] = sum(a - s for a, s in zip(run.admitted, run.workload.send)) / 20_000
+        by_hand = waits_of_one_place(run.workload.send, seconds)
+        assert waits[seconds] == pytest.approx(by_hand, rel=1e-6)
+    assert waits[0.008] == pytest.approx(0.0103, rel=0.1)
+    assert waits[0.010] == pytest.approx(0.045, rel=0.2)
+    assert waits[0.010] / waits[0.008] - 1 > 10 * 2 / 8
+    # At 0.9 of what the quicker one can finish the slower one is past its limit: no such number.
+    rate = 0.9 * ts.can_finish(chats, 9, 1, chip=ideal)
+    late = fast.serve(chats.at_rate(rate), 9, 1, chip=real)
+    assert late.admitted[-1] - late.workload.send[-1] > 20
+    assert "90 chats a second" in ts.can_finish.__doc__ and "4.4 times" in ts.can_finish.__doc__
+
+
 # --- the highest rate ----------------------------------------------------------------------
 
 
@@ -252,6 +340,19 @@ def test_max_rate_stops_at_the_first_rate_that_fails():
     assert 1 / 0.9 / 1.001 <= found <= 1 / 0.9 * (1 + 1e-9)
     # A goal of half of the chats: A's own wait is 0.5 s always.
     assert ts.max_rate(chats, ttft=0.6, share=0.5, **options) == inf
+
+
+def test_a_fine_grid_sees_what_doubling_passes_over():
+    """The same two chats with a limit of 0.8 s, kept for d from 0.7, missed from there to 0.5.
+
+    Rates from 1.43 to 2 miss it, those from 2 to 5 do not: doubled rates jump over these.
+    """
+    chats = ts.Workload([0, 1], [1, 1], [2, 1])
+    options = {"ttft": 0.8, "share": 1, "pages": 9, "limit": 2, "chip": STEADY}
+    found = ts.max_rate(chats, **options)
+    assert 1 / 0.7 / 1.001 <= found <= 1 / 0.7 * (1 + 1e-9)
+    coarse = ts.max_rate(chats, grid=2, **options)
+    assert 5 / 1.001 <= coarse <= 5 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("chip", [ts.A100, STEADY], ids=["a100", "steady"])

@@ -194,12 +194,21 @@ def test_case_18_the_pages_that_can_be_used():
         wall_in_polls(frame((5, 2, 0.5)), 16, server.pages, server.page_size, 63 * 32 + 1)
 
 
+def test_a_share_that_is_printed_short_is_a_whole_number_of_pages():
+    """30 of 63 pages are 0.47619...: a little more or less as text, and still 30."""
+    for kv_use in (0.4762, 0.47619, 0.476, 0.4763, 30 / 63):
+        for largest, wall in ((33 * 32, "neither"), (33 * 32 + 1, "cache")):
+            found = wall_in_polls(frame((5, 2, kv_use)), 16, 63, page_size=32, largest=largest)
+            assert found.wall == wall, kv_use
+
+
 @pytest.mark.parametrize(
     "batch, cache, neither, idle, wall",
     [
         (0, 0, 0, 5, "none"),
         (0, 1, 0, 99, "cache"),  # a queue in 1 of 100
         (0, 1, 0, 100, "none"),  # in 1 of 101
+        (0, 0, 1, 100, "none"),  # whatever it points at
         (3, 1, 0, 0, "batch"),
         (2, 1, 0, 0, "both"),
         (1, 2, 0, 0, "both"),

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 
 import nbformat
 from book_reader import BOOK, ROOT
@@ -30,10 +31,13 @@ def test_its_files_and_commands_exist():
     makefile = (ROOT / "Makefile").read_text()
     for target in set(re.findall(r"(?:`|    )make ([a-z]+)", README)):
         assert re.search(rf"(?m)^{target}:", makefile), target
-    for module in re.findall(r"(?m)\b([a-z]+\.py)\b", README.split("## Where things are")[1]):
-        assert list(ROOT.glob(f"*/{module}")) or list(ROOT.glob(f"*/_tools/{module}")), module
-    modules = {path.name for path in (ROOT / "tinyserve").glob("[a-z]*.py")}
-    assert modules <= set(re.findall(r"\b[a-z]+\.py\b", README))
+    named = set(re.findall(r"\b[a-z_]+\.py\b", README.split("## Where things are")[1]))
+    modules = {path.name for path in (ROOT / "tinyserve").rglob("[a-z]*.py")}
+    assert modules <= named
+    for module in named - modules:
+        assert any(list((ROOT / part).glob(module)) for part in ("tinyserve", "book/_tools")), (
+            module
+        )
 
 
 def test_its_example_runs():
@@ -47,6 +51,20 @@ def test_its_numbers_are_the_chapters():
     stored = (BOOK / "opening.ipynb").read_text(encoding="utf-8")
     assert "0.042 s and 3.49 s" in stored
     assert "0.042 s" in README and "3.49 s" in README
+
+
+def test_its_installs_are_extras_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = set(re.findall(r"pip install \.\[([a-z]+)\]", README))
+    assert named == set(project["optional-dependencies"])
+    pinned = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    for packages in project["optional-dependencies"].values():
+        assert all(re.search(rf"(?m)^{package}==", pinned) for package in packages)
+
+
+def test_its_rate_of_all_at_once_is_what_can_finish_finds():
+    found = ts.can_finish(ts.invented_chats(400), pages=240, limit=16)
+    assert f"# chats a second, all there at once; {found:.1f}\n" in README
 
 
 def test_its_highest_rate_is_what_max_rate_finds():

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from tinyserve.logs import SAMPLES, read_results
+from tinyserve.logs import SAMPLES, TOOLS, read_results
 
 DATA = Path(__file__).parent / "data"
 
@@ -239,6 +239,56 @@ def test_failed_requests_and_several_runs(result):
     assert sorted(zip(table["status"], table["error"])) == [
         ("failed", "incomplete"), ("failed", "refused"), ("ok", ""),
     ]  # fmt: skip
+
+
+def test_warm_up_failed_and_cancelled_requests_of_aiperf(result):
+    record = json.loads(unpacked("aiperf.jsonl.gz").splitlines()[0])
+
+    def row(error=None, **metadata):
+        return json.dumps(
+            {**record, "error": error, "metadata": {**record["metadata"], **metadata}}
+        )
+
+    rows = [row(), row(benchmark_phase="warmup"), row({"code": 500}), row(was_cancelled=True)]
+    rows += [row(benchmark_phase="warmup", was_cancelled=True)]
+    table = result("\n".join(rows))
+    assert list(table["status"]) == ["ok", "warm-up", "failed", "failed", "warm-up"]
+    assert list(table["error"]) == ["", "", "{'code': 500}", "cancelled", "cancelled"]
+    assert table["ttft_s"].notna().tolist() == [True, False, False, False, False]
+    assert "5 requests: " in table.attrs["notes"][0] and "2 warm-up" in table.attrs["notes"][0]
+
+
+def test_where_the_last_token_is_not_told(result):
+    """guidellm's answer then ends with itself; vLLM's own latency goes before a sum of gaps."""
+    told = guidellm(1.0, 2.0, 11)
+    assert result(told)["e2e_s"].iloc[0] == 2.0
+    del told["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"][
+        "last_token_iteration"
+    ]
+    assert result(told)["e2e_s"].iloc[0] == 2.5  # its request_latency
+    table = result(vllm([1.0, 1.0], [[0.25], [0.25]], [2, 2], latencies=[1.5, None]))
+    assert list(table["e2e_s"]) == [1.5, 1.25]
+
+
+def test_each_tool_says_from_when_its_waits_run(result):
+    for tool in TOOLS.values():
+        assert "waits start when a request is sent" in tool.said, tool.title
+    # guidellm and AIPerf tell both times, and their own numbers run from the later.
+    for name in ("guidellm.json.gz", "aiperf.jsonl.gz"):
+        table = read(DATA / name)
+        assert "not when it was due (late_s)" in table.attrs["notes"][1]
+        assert table["late_s"].min() > 0
+    rows = json.loads(unpacked("guidellm.json.gz"))["benchmarks"][0]["requests"]["successful"]
+    for row in rows:
+        first = row["info"]["timings"]["first_token_iteration"]
+        assert row["time_to_first_token_ms"] == pytest.approx(
+            1000 * (first - row["request_start_time"]), abs=0.01
+        )
+    rows = [json.loads(line) for line in unpacked("aiperf.jsonl.gz").splitlines()]
+    for row in rows:
+        told = row["metadata"]
+        most = (told["request_end_ns"] - told["request_start_ns"]) / 1e6
+        assert row["metrics"]["request_latency"]["value"] <= most + 1e-6
 
 
 def test_what_a_request_does_not_tell_is_missing(result):

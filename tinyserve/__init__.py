@@ -36,7 +36,7 @@ ON_DEMAND = {
     ),
     "calibrate": ("MeasuredStep", "cross_check", "fit"),
     "presets": ("CHIPS", "MODELS"),
-    "planning": ("goodput", "max_rate", "what_if"),
+    "planning": ("can_finish", "goodput", "max_rate", "what_if"),
 }
 
 

@@ -22,7 +22,18 @@ from tinyserve.workload import invented_chats
 
 CHIPS = {"data-sheet": A100, "measured": A100_MEASURED}
 LONG = 20_000  # chats; a run of more shows a bar on a terminal
+NEAR = 80  # % of what the server can finish; from there on waits are touchy
 ME = "python -m tinyserve"
+# What an error calls options of `read_log`, and what they are here.
+SHELL = {
+    'read_log(path, columns={"send": ..., "prompt": ..., "reply": ...}, unit="s")':
+        "--columns send=T,prompt=P,reply=R --unit s",
+    'unit="s", "ms", "us" or "ns"': "--unit s, ms, us or ns",
+    'on_bad="drop"': "--on-bad drop",
+    'keep="duplicate"': "--keep duplicate",
+    " run=": " --run ",
+    "read_results reads": "tinyserve.read_results, in Python, reads",
+}  # fmt: skip
 
 ABOUT = "A model server with a simulated clock: who waits, how long, and for what."
 MORE = f"""\
@@ -49,6 +60,10 @@ promised to the chats under way) or the batch limit (all places in a step are ta
 "none" if fewer than 1 in 100 of the chats ever waited at once, and "both" if each held the head
 out in at least half as many steps as the other. More of what the wall names shortens the queue;
 --what-if says by how much.
+
+What it can finish is the chats a second that it serves when all are there at once. The nearer
+they come to that, the more a small difference in the length of a step does to the waits, and
+steps here are those of a roofline: try --chip measured as well.
 
 Known by their columns: Azure, BurstGPT, Mooncake, Qwen, vidur, splitwise-sim, vllm bench serve,
 guidellm and AIPerf files; CSV, JSON, JSON lines, Parquet, gzipped or not.
@@ -104,7 +119,12 @@ def _columns(text):
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and value for name, _, value in pairs):
         raise argparse.ArgumentTypeError(f"not like send=t,prompt=in,reply=out: {text!r}")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    named = {name.strip(): value.strip() for name, _, value in pairs}
+    if not {"send", "prompt", "reply"} <= set(named) <= {"send", "prompt", "reply", "id", "status"}:
+        raise argparse.ArgumentTypeError(
+            f"must name send, prompt and reply, perhaps id and status: {text!r}"
+        )
+    return named
 
 
 def _steps(text):
@@ -203,8 +223,9 @@ def _chats(args, say):
     """The log's chats as they are to be sent, and the chats left out as too large."""
     from tinyserve.logs import read_log
 
+    show = None if sys.stderr.isatty() else False  # None: if it is long
     chats = read_log(args.log, args.format, args.unit, args.columns, args.on_bad, args.keep,
-                     args.run, quiet=True)  # fmt: skip
+                     args.run, quiet=True, progress=show)  # fmt: skip
     notes = chats.notes
     say(notes)
     if args.speed is not None:
@@ -225,10 +246,14 @@ def _chats(args, say):
     return chats, left, notes
 
 
+def _bar(chats):
+    """Whether a run of these chats shows how far it is."""
+    return len(chats) > LONG and sys.stderr.isatty()
+
+
 def _serve(chats, args, record):
-    chip, show = CHIPS[args.chip], len(chats) > LONG and sys.stderr.isatty()
-    return fast.serve(chats, args.pages, args.limit, args.page_size, chip=chip, record=record,
-                      progress=show)  # fmt: skip
+    return fast.serve(chats, args.pages, args.limit, args.page_size, chip=CHIPS[args.chip],
+                      record=record, progress=_bar(chats))  # fmt: skip
 
 
 def _setting(run):
@@ -253,6 +278,21 @@ def _wall(read, chats):
     )
 
 
+def _pace(can, rate):
+    """The rate beside what the server can finish, in a sentence or two."""
+    said = f"It can finish {can:.4g} chats a second of these; they come "
+    if rate is None:
+        return f"{said}all at once."
+    share = round(100 * rate / can)
+    said += f"at {rate:.4g}, {share:,} % of that."
+    if share >= NEAR:
+        said += (
+            " Near that limit, and past it, a small difference in the length of a step is a large "
+            "one in waiting."
+        )
+    return said
+
+
 def _replay(args):
     say = partial(print, file=sys.stderr if args.json else sys.stdout)
     if args.plot:
@@ -262,19 +302,19 @@ def _replay(args):
     chats, left, notes = _chats(args, say)
     run = _serve(chats, args, "steps" if args.plot or args.causes else "summary")
     read, answer = fast.report(run), None
+    options = {"page_size": args.page_size, "chip": CHIPS[args.chip], "progress": _bar(chats)}
+    can = planning.can_finish(chats, args.pages, args.limit, **options)
     said = _wall(read, len(chats))
     say(_setting(run), end="\n\n")
     for field, (head, times) in tables.FIELDS.items():
         value = getattr(read, field)
         value = value * times if times != 1 and value is not None else value
         say(f"{head:>23}  {tables.text(value, tables.decimals_of(head))}")
-    say(f"\n{said}")
+    say(f"\n{said}\n{_pace(can, chats.rate)}")
     if args.causes:
         say(f"\n{tables.plain(causes.causes_table(run))}")
     if args.what_if:
-        options = {"page_size": args.page_size, "chip": CHIPS[args.chip]}
-        show = len(chats) > LONG and sys.stderr.isatty()
-        answer = planning.what_if(chats, args.pages, args.limit, progress=show, **options)
+        answer = planning.what_if(chats, args.pages, args.limit, **options)
         say(f"\n{answer!r}")
     if args.plot:
         args.plot.write_text(style.svg(figures.queue_and_pages(run)), encoding="utf-8")
@@ -288,6 +328,7 @@ def _replay(args):
                         "model": asdict(run.model), "chip": asdict(run.chip)},
             "report": read._asdict(),
             "said": said,
+            "can_finish": can,
         }  # fmt: skip
         if args.causes:
             bands = [{**band._asdict(), "wait": band.wait._asdict()} for band in causes.bands(run)]
@@ -386,8 +427,11 @@ def _main(argv):
         where = f"{error.filename}: " if error.filename else ""
         return _fail(1, f"{where}{error.strerror or error}")
     except ValueError as error:
+        said = str(error)
+        for python, shell in SHELL.items():
+            said = said.replace(python, shell)
         # A reader that lacks a package (pyarrow, for Parquet) says so in a ValueError.
-        return _fail(3 if isinstance(error.__context__, ImportError) else 1, error)
+        return _fail(3 if isinstance(error.__context__, ImportError) else 1, said)
     return 0
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tinyserve.checks import number, sequence, whole
+from tinyserve.checks import a_path, number, sequence, whole
 from tinyserve.roofline import A100, LLAMA_8B, pairs_in, step_cost, step_parts
 
 # running: chats that wrote one token each; context_tokens: the sum of their contexts; prompts:
@@ -53,7 +53,7 @@ def read_steps(path=A100_STEPS):
     that come with the package. Raises ValueError, with file and line, for a file that is not
     there, a missing column or a value that can't be.
     """
-    path = Path(path)
+    path = Path(a_path("path", path))
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     try:

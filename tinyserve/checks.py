@@ -1,6 +1,10 @@
-"""Doors: bad input is refused here, with an error that names the value."""
+"""Doors: bad input is refused here, with an error that names the value.
+
+Used by all chapters.
+"""
 
 import math
+import os
 from numbers import Real
 
 
@@ -51,6 +55,13 @@ def sequence(name, values):
         raise ValueError(f"{name} must be a sequence, not {values!r}") from None
 
 
+def a_path(name, value):
+    """Return the value as it is if it can name a file, or raise ValueError."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise ValueError(f"{name} must be a path, not {value!r}")
+    return value
+
+
 def a_workload(value):
     """Return the workload as it is, or raise ValueError for what is none, such as a list."""
     if not hasattr(value, "total"):
@@ -58,14 +69,21 @@ def a_workload(value):
     return value
 
 
+def pages_each(workload, page_size):
+    """How many pages each chat needs in the end, as `cache.pages_for` counts them: a list.
+
+    Raises ValueError for what is no workload.
+    """
+    chats = range(len(a_workload(workload)))
+    return [-(-workload.total(chat) // page_size) for chat in chats]
+
+
 def every_chat_fits(workload, pool):
     """Raise ValueError for a chat that needs more pages than `pool` has in all.
 
     Such a chat could never be admitted, and nobody behind it either.
     """
-    a_workload(workload)
-    for chat in range(len(workload)):
-        need = -(-workload.total(chat) // pool.page_size)
+    for chat, need in enumerate(pages_each(workload, pool.page_size)):
         if need > pool.pages:
             raise ValueError(
                 f"chat {chat} needs {need} pages of {pool.page_size} tokens (prompt "

@@ -1,7 +1,7 @@
 """The exercises' checks: each right answer is computed, none is written down.
 
-`check("pages 1", answer)` is what a chapter calls. Standard library and the package's core
-only, so that it also runs where nothing else is installed.
+Used by all chapters: `check("pages 1", answer)` is what a cell calls. Standard library and the
+package's core only, so that it also runs where nothing else is installed.
 """
 
 from collections import namedtuple

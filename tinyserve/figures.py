@@ -1,8 +1,9 @@
 """Every figure of the book, drawn from the package's own objects.
 
-Each function returns a matplotlib Figure in the palette of `tinyserve.style`: a colour has
-one meaning, and where two things share a picture, hatching, a line style or a letter tells
-them apart as well. Nothing here computes a result of its own: it replays, sorts and draws.
+Used by all chapters. Each function returns a matplotlib Figure in the palette of
+`tinyserve.style`: a colour has one meaning, and where two things share a picture, hatching, a
+line style or a letter tells them apart as well. Nothing here computes a result of its own: it
+replays, sorts and draws.
 """
 
 from functools import wraps

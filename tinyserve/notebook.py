@@ -1,7 +1,7 @@
 """What a chapter's cells call: the package's own source, tables, figures, checked answers.
 
-Importing this module makes a notebook draw matplotlib's figures as SVG in the book's
-palette.
+Used by all chapters. Importing this module makes a notebook draw matplotlib's figures as SVG in
+the book's palette.
 """
 
 import ast

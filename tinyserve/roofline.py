@@ -18,12 +18,12 @@ MOST_SHARE = 1.2  # of a data sheet; a chip can run a little above its sheet's c
 class Chip:
     """A chip as its data sheet prints it, and how much of that a step gets.
 
-    peak is in floating-point operations a second, bandwidth in bytes a second,
-    memory in bytes (1 GB = 1e9 bytes, as on the sheet). A real step reaches only
-    peak_share of the peak and bandwidth_share of the bandwidth, and takes overhead
-    seconds besides; left out, it gets all of the sheet and nothing is added. Raises
-    ValueError for an overhead below zero, a share above 1.2, and another value that is not
-    above zero.
+    peak is in floating-point operations a second, bandwidth in bytes a second, memory in
+    bytes (1 GB = 1e9 bytes, as on the sheet). A real step reaches only peak_share of the
+    peak and bandwidth_share of the bandwidth, and takes overhead seconds besides; left
+    out, it gets all of the sheet and nothing is added. These three are introduced in the
+    chapter "How far is the toy from a real card?". Raises ValueError for an overhead
+    below zero, a share above 1.2, and another value that is not above zero.
     """
 
     name: str

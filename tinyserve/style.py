@@ -1,8 +1,8 @@
 """One palette, one width, one way to draw: what every figure shares.
 
-A colour has one meaning throughout the book. Each has a shade for a light page and one for
-a dark page. Figures are drawn in the light shades; the SVG carries a style sheet that
-swaps in the dark ones where the page is dark, so one stored picture serves both.
+Used by all chapters. A colour has one meaning throughout the book. Each has a shade for a light
+page and one for a dark page. Figures are drawn in the light shades; the SVG carries a style sheet
+that swaps in the dark ones where the page is dark, so one stored picture serves both.
 """
 
 import io

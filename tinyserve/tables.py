@@ -1,7 +1,7 @@
 """One way to print a number: what every table shares.
 
-Tables are pandas DataFrames. Where pandas is not installed, as in a page of the built book,
-the same rows come as a plain table, so that a cell gives the same numbers there.
+Used by all chapters. Tables are pandas DataFrames. Where pandas is not installed, as in a page of
+the built book, the same rows come as a plain table, so that a cell gives the same numbers there.
 """
 
 import html

@@ -92,8 +92,9 @@ class Workload:
     def speed(self, factor):
         """The same chats with every send time divided by `factor`: 2 is twice the rate.
 
-        Raises ValueError for a factor that is not above zero, and for one that takes a send
-        time past 1e10 s or the rate past what a float holds.
+        Introduced in the chapter "Replay a real log". Raises ValueError for a factor that is not
+        above zero, and for one that takes a send time past 1e10 s or the rate past what a float
+        holds.
         """
         factor = float(number("factor", factor, above=0))
         send, rate = [time / factor for time in self.send], self.rate and self.rate * factor
@@ -105,8 +106,9 @@ class Workload:
         Python's [start:stop]. None is an open end.
 
         The first chat kept is sent at 0, as in a log that is read: a server has nothing to do
-        before it. The rate is measured anew. Raises ValueError for another `by`, for a bound
-        that is no number (of chats: no whole one), and if no chat is left.
+        before it. The rate is measured anew. Introduced in the chapter "Replay a real log". Raises
+        ValueError for another `by`, for a bound that is no number (of chats: no whole one), and if
+        no chat is left.
         """
         if by not in ("seconds", "chats"):
             raise ValueError(f"by must be 'seconds' or 'chats', not {by!r}")
@@ -127,7 +129,8 @@ class Workload:
         """The same send times with the lengths times a factor: one for prompts, one for replies.
 
         Lengths are rounded to whole tokens (a half to the even one), and are at least 1.
-        Raises ValueError for a factor that is not above zero.
+        Beside `speed` and `slice` of the chapter "Replay a real log". Raises ValueError for a
+        factor that is not above zero.
         """
         columns = []
         for name, factor in {"prompts": prompts, "replies": replies}.items():

@@ -1,7 +1,9 @@
 """A file of requests as tables of text: what CSV, JSON, JSON lines and Parquet share.
 
-A file is read a piece at a time and told by what is in it, not by its name. Numbers stay as
-they are written until somebody knows what they mean: a float would cut a long clock short.
+Introduced in the chapter "Replay a real log", below `read_log`; the chapters "Read a real server"
+and "Two numbers with one name" use it too. A file is read a piece at a time and told by what is
+in it, not by its name. Numbers stay as they are written until somebody knows what they mean: a
+float would cut a long clock short.
 """
 
 import gzip
@@ -15,6 +17,8 @@ from pathlib import Path
 
 import pandas as pd
 from tqdm import tqdm
+
+from tinyserve.checks import a_path
 
 CHUNK = 50_000  # rows held as text at once
 LONG = 20_000_000  # bytes; reading more than this shows how far it is
@@ -49,14 +53,15 @@ class Log:
 
     def __init__(self, path, exact=True):
         """exact: keep the decimals of a JSON number as they are written."""
-        self.path, self.name = Path(path), Path(path).name
+        self.path = Path(a_path("path", path))
+        self.name = self.path.name
         self.decoder = json.JSONDecoder(parse_float=Decimal if exact else float, parse_constant=str)
         self.word, self.blanks = "line", 0
         try:
             with self.path.open("rb") as raw:
                 head = raw.read(4)
         except OSError as error:
-            raise ValueError(f"cannot read {self.name}: {error.strerror or error}") from None
+            raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
         self.zipped = head[:2] == b"\x1f\x8b"
         if head == b"PAR1":
             self._open_parquet()
@@ -202,13 +207,16 @@ class Log:
 
     def _open_parquet(self):
         try:
-            self.table = pd.read_parquet(self.path)
+            # Types that know what is missing: among floats a nanosecond would be lost.
+            self.table = pd.read_parquet(self.path, dtype_backend="numpy_nullable")
         except ImportError:
             raise ValueError(
                 f"{self.name} is Parquet, which needs pyarrow: pip install pyarrow"
             ) from None
         except Exception as error:  # pyarrow's errors have no common ancestor
             raise ValueError(f"{self.name} is a broken Parquet file: {error}") from None
+        if self.table.index.names != [None]:  # a column that pandas had put aside
+            self.table = self.table.reset_index()
         self.word, self.names, self._pieces = "row", tuple(map(str, self.table.columns)), self._rows
 
     def _rows(self, wanted):

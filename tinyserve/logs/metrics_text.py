@@ -1,7 +1,8 @@
 """What a model server says of itself: Prometheus text in, and a run's state out.
 
-The names of a metric change from server to server and from version to version; here each
-reading has one name, and a table says under which names the servers print it.
+Introduced in the chapter "Read a real server". The names of a metric change from server to server
+and from version to version; here each reading has one name, and a table says under which names
+the servers print it.
 """
 
 from collections import namedtuple

@@ -15,8 +15,7 @@ from tinyserve.checks import number, whole
 from tinyserve.logs.files import Log
 from tinyserve.logs.metrics_text import COUNTERS, GAUGES, ROOM
 from tinyserve.logs.requests import Clock, text_of
-
-FEW = 100  # a queue in fewer than one poll of so many is no wall
+from tinyserve.metrics import which_wall
 
 
 class PollWall(namedtuple("PollWall", "wall polls queued batch cache neither")):
@@ -131,9 +130,10 @@ def wall_in_polls(polls, limit, pages=None, page_size=None, largest=None):
     largest prompt: in tokens. Without these three it is taken to need half of the cache. (A
     request that was thrown out asks for its reply so far as well, and can need more.)
 
-    "none": a queue in fewer than 1 of 100 polls; "neither": most polls with a queue point at
-    neither; "both": the smaller of the two other counts is at least half of the larger. A
-    "cache" may also be a prefill budget, which no gauge tells.
+    The name is that of `metrics.which_wall`, with polls for both steps and chats: "none" is a
+    queue in fewer than 1 of 100 polls, "both" that the smaller of the two counts is at least half
+    of the larger. But it is "neither" if most polls with a queue point at neither. A "cache" may
+    also be a prefill budget, which no gauge tells.
 
     Raises ValueError for no polls, for polls without running, waiting or kv_use, for values of
     these that no server prints, for more running than the limit, and for sizes of which one is
@@ -143,16 +143,12 @@ def wall_in_polls(polls, limit, pages=None, page_size=None, largest=None):
     queued, full = polls["waiting"] > 0, polls["running"] >= limit
     tight = _tight(polls["kv_use"], pages, page_size, largest)
     batch, cache = int((queued & full).sum()), int((queued & ~full & tight).sum())
-    neither = int(queued.sum()) - batch - cache
-    if FEW * queued.sum() < len(polls):
-        wall = "none"
-    elif neither > batch + cache:
+    with_queue = int(queued.sum())
+    neither = with_queue - batch - cache
+    wall = which_wall(with_queue, cache, batch, len(polls))
+    if wall != "none" and neither > batch + cache:
         wall = "neither"
-    elif 2 * min(batch, cache) >= max(batch, cache):
-        wall = "both"
-    else:
-        wall = "cache" if cache > batch else "batch"
-    return PollWall(wall, len(polls), int(queued.sum()), batch, cache, neither)
+    return PollWall(wall, len(polls), with_queue, batch, cache, neither)
 
 
 def _check(polls, limit):

@@ -1,7 +1,8 @@
 """Recorded request logs: who asked, when, and how much, as a Workload.
 
-A format is known by the names of its columns, never by their places. One table says for
-each what to look for, what its clock counts, and where a request's three numbers stand.
+Introduced in the chapter "Replay a real log"; "Your own log" is its template. A format is known
+by the names of its columns, never by their places. One table says for each what to look for, what
+its clock counts, and where a request's three numbers stand.
 """
 
 import re

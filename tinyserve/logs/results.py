@@ -1,8 +1,9 @@
 """What load tools measured, request by request, in one shape and by one definition.
 
-Tools use the same words for different waits, so nothing here goes by a column's name. Here
-TTFT is from sent to the first token, e2e from sent to the last, and TPOT is
-(e2e - TTFT) / (tokens - 1): the time of a token after the first, one value a request.
+Introduced in the chapters "Read a real server" and "Two numbers with one name". Tools use the
+same words for different waits, so nothing here goes by a column's name. Here TTFT is from sent to
+the first token, e2e from sent to the last, and TPOT is (e2e - TTFT) / (tokens - 1): the time of a
+token after the first, one value a request.
 """
 
 from collections import namedtuple
@@ -139,7 +140,7 @@ TOOLS = {
         ("ttfts", "itls", "output_lens", "summary.endpoint_type"),
         _bench,
         "its TPOT leaves out the first token, as here; its ITL pools the gaps between chunks, "
-        "which can hold several tokens; waits start when a request is sent",
+        "which can hold several tokens; waits start when a request is sent, not when it was due",
         "when a request should have been sent",
     ),
     "sglang": Tool(
@@ -148,7 +149,8 @@ TOOLS = {
         _bench,
         "its TPOT leaves out the first token, but runs to the end of the answer; here e2e ends "
         "with the last chunk; its ITL pools the gaps between chunks, or, with its own backend, "
-        "shares each gap among the tokens of its chunk",
+        "shares each gap among the tokens of its chunk; waits start when a request is sent, not "
+        "when it was due",
         "when requests were sent, and the end of each answer",
     ),
     "guidellm": Tool(
@@ -156,7 +158,8 @@ TOOLS = {
         ("time_to_first_token_ms", "output_tokens", "ended"),
         _guidellm,
         "its TPOT counts the first token and its wait in, so it is not the one here; its ITL is "
-        "the TPOT here; its latency ends with the answer, here e2e ends with the last token",
+        "the TPOT here; its latency ends with the answer, here e2e ends with the last token; waits "
+        "start when a request is sent, not when it was due (late_s)",
         "",
     ),
     "aiperf": Tool(
@@ -165,7 +168,7 @@ TOOLS = {
         _aiperf,
         "its inter-token latency leaves out the first token, as here, but counts the tokens "
         "again by itself; here tokens are those that the server counted, if it did; gaps are "
-        "those between chunks",
+        "those between chunks; waits start when a request is sent, not when it was due (late_s)",
         "",
     ),
     "llmperf": Tool(
@@ -173,7 +176,8 @@ TOOLS = {
         ("ttft_s", "end_to_end_latency_s", "number_output_tokens"),
         _llmperf,
         "its inter-token latency counts the wait for the first token in, so it is not the one "
-        "here; a reply shorter than asked is an error to it, and stays out here too",
+        "here; a reply shorter than asked is an error to it, and stays out here too; waits start "
+        "when a request is sent (it has no schedule)",
         "when requests were sent",
     ),
 }
