@@ -13,7 +13,7 @@ from test_metrics import OneJoins
 
 import tinyserve as ts
 from tinyserve import fast
-from tinyserve.causes import Band, Wait, bands, causes_table, split_waits
+from tinyserve.causes import Band, Wait, bands, causes_table, change_table, split_waits
 
 CHATS = ts.invented_chats(400)
 HEAVY = ts.serve(CHATS.at_rate(40), pages=240, limit=16)
@@ -381,6 +381,26 @@ def test_the_table():
     crowd = ts.Workload([0] * 30, [50] * 30, [2] * 30)
     other = causes_table(OneJoins(crowd, pages=1000, limit=64).serve(), ())
     assert list(other.index) == ["all"] and float(other.loc["all", "other s"]) > 0
+
+
+def test_the_table_of_what_changed():
+    table = change_table(LIGHT, HEAVY).astype(float)
+    assert list(table.index) == [band.name for band in bands(HEAVY)]
+    for name, light, heavy in zip(table.index, waits_by_band(LIGHT), waits_by_band(HEAVY)):
+        row = table.loc[name]
+        assert list(row.iloc[:2]) == pytest.approx([light, heavy], abs=0.0006)
+        assert sum(row.iloc[2:]) == pytest.approx(heavy - light, abs=0.004)
+    # The light run has no queue, so what it waited for the cache afterwards is all new.
+    assert table["more cache s"].min() > 0.8 and "more other s" not in table.columns
+    assert (change_table(HEAVY, HEAVY).astype(float).iloc[:, 2:] == 0).all().all()
+
+
+def waits_by_band(run):
+    """The mean TTFT of each band, from the times alone."""
+    ttft = sorted(first - sent for first, sent in zip(run.first, run.workload.send))
+    return [
+        sum(part) / len(part) for part in (ttft[:200], ttft[200:360], ttft[360:396], ttft[396:])
+    ]
 
 
 def test_the_names():

@@ -173,3 +173,23 @@ def causes_table(run, edges=(50, 90, 99)):
     ]
     heads = ["chats", "longest s", "mean s", *(HEADS[i] for i in kept)]
     return table(cells, heads, [band.name for band in rows], "TTFT")
+
+
+def change_table(before, after, edges=(50, 90, 99)):
+    """A table of what grew from one Run to another: why did the p99 go up?
+
+    A row a band of `bands` that both runs have: its mean TTFT before and after, and by how much
+    the mean of each part is longer, all in seconds; below zero where it is shorter. The parts
+    of a row add up to the change of its mean. A cause that is in neither run has no column.
+    Raises what `bands` raises.
+    """
+    were = {band.name: band.wait for band in bands(before, edges)}
+    pairs = [(b.name, were[b.name], b.wait) for b in bands(after, edges) if b.name in were]
+    grown = [[new - old for old, new in zip(one, other)] for _, one, other in pairs]
+    kept = [i for i in range(len(HEADS)) if any(one[i] or two[i] for _, one, two in pairs)]
+    cells = [
+        [math.fsum(one), math.fsum(two), *(parts[i] for i in kept)]
+        for (_, one, two), parts in zip(pairs, grown)
+    ]
+    heads = ["before s", "after s", *(f"more {HEADS[i]}" for i in kept)]
+    return table(cells, heads, [name for name, *_ in pairs], "TTFT")
