@@ -164,7 +164,10 @@ def test_the_plot_is_an_svg_that_stands_alone(capsys, tmp_path):
     assert picture.tag == "{http://www.w3.org/2000/svg}svg"
     assert len(picture.findall(".//{*}path")) > 20
     code, _, err = call(capsys, "replay", AZURE, *SERVER, "--plot", tmp_path / "no" / "out.svg")
-    assert code == 1 and "out.svg: No such file or directory" in err
+    assert code == 1 and "out.svg: no file can be written there" in err
+    # A log that is refused leaves no empty plot behind.
+    code, *_ = call(capsys, "replay", tmp_path / "no.csv", *SERVER, "--plot", tmp_path / "p.svg")
+    assert code == 1 and not (tmp_path / "p.svg").exists()
 
 
 def test_chats_that_are_too_large(capsys, tmp_path):

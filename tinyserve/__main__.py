@@ -298,7 +298,9 @@ def _replay(args):
     if args.plot:
         from tinyserve import figures, style  # before the work: without matplotlib it is in vain
 
-        args.plot.open("a").close()  # and without a file to write to
+        to = args.plot if args.plot.exists() else args.plot.absolute().parent
+        if args.plot.is_dir() or not os.access(to, os.W_OK):
+            raise ValueError(f"{args.plot}: no file can be written there")
     chats, left, notes = _chats(args, say)
     run = _serve(chats, args, "steps" if args.plot or args.causes else "summary")
     read, answer = fast.report(run), None
