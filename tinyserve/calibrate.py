@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tinyserve.checks import a_path, number, sequence, whole
-from tinyserve.roofline import A100, LLAMA_8B, pairs_in, step_cost, step_parts
+from tinyserve.roofline import A100, LLAMA_8B, MOST_SHARE, pairs_in, step_cost, step_parts
 
 # running: chats that wrote one token each; context_tokens: the sum of their contexts; prompts:
 # the length of each prompt that joined, in tokens; seconds: how long it took; source: who says so.
@@ -41,7 +41,7 @@ COLUMNS = ("decode_batch", "ctx_per_seq", "prefill_tokens", "measured_ms")
 # A share outside these is no card's: the steps, the chip or the unit are not what they are said
 # to be. A chip that runs above its sheet's clock can have a little more than its peak, but its
 # memory has no more than its bandwidth.
-SHARES = {"peak_share": (0.02, 1.2), "bandwidth_share": (0.02, 1.05)}
+SHARES = {"peak_share": (0.02, MOST_SHARE), "bandwidth_share": (0.02, 1.05)}
 
 
 def read_steps(path=A100_STEPS):

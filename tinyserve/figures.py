@@ -111,6 +111,21 @@ def _at_most(series, looks):
         raise ValueError(f"there must be 1 to {len(looks)} curves, not {len(series)}")
 
 
+def _beside_the_real(figure, series, draw, dots):
+    """A curve for each of some servers, and the key; the first is the real one, and dotted.
+
+    series: label -> values; draw: a function of the values and of how their line looks; dots:
+    the width of the dots in points.
+    """
+    looks = [("ink", ":", dots), ("muted", DASHES[1], 1.8), ("queue", DASHES[0], 1.8)]
+    _at_most(series, looks)
+    handles = []
+    for (label, values), (color, dashes, width) in zip(series.items(), looks):
+        draw(values, color=COLOR[color], ls=dashes, lw=width)
+        handles.append(_line(color, label, ls=dashes, lw=width))
+    _key(figure, handles, 1)
+
+
 def _stems(axes, x, y, name):
     """A thin line from 0 to each y, all of them one path (a short file)."""
     points = [point for a, b in zip(x, y) for point in [(a, 0), (a, b), (a, nan)]]
@@ -1171,11 +1186,11 @@ def measured_steps(steps, chips, along, model=LLAMA_8B):
     x = [read(step) for step in steps]
     figure, axes = new_figure(2.9)
     axes.plot(x, [1000 * step.seconds for step in steps], "o", color=COLOR["ink"], ms=5)
-    for (name, chip), (color, dashes) in zip(chips.items(), CLOCKS):
+    for chip, (color, dashes) in zip(chips.values(), CLOCKS):
         says = [
             1000 * step_cost(s.running, s.context_tokens, s.prompts, model, chip) for s in steps
         ]
-        axes.plot(x, says, color=COLOR[color], ls=dashes, label=name)
+        axes.plot(x, says, color=COLOR[color], ls=dashes)
     axes.set_xscale("log")
     ticks = sorted(set(x))
     _plain_log(axes.xaxis, ticks[:: 1 if len(ticks) < 9 else 2])
@@ -1230,20 +1245,16 @@ def sorted_waits(series):
     series: label -> list of seconds, one a chat; the first is the real one, and dotted.
     """
     figure, axes = new_figure(3.2)
-    looks = [("ink", ":", 3), ("muted", DASHES[1], 1.8), ("queue", DASHES[0], 1.8)]
-    _at_most(series, looks)
-    for (label, values), (color, dashes, width) in zip(series.items(), looks):
+
+    def draw(values, **look):
         share = [100 * (i + 1) / len(values) for i in range(len(values))]
-        axes.plot(share, sorted(values), color=COLOR[color], ls=dashes, lw=width, label=label)
+        axes.plot(share, sorted(values), **look)
+
+    _beside_the_real(figure, series, draw, 3)
     axes.set_xlim(0, 100)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("share of the chats (%)")
     axes.set_ylabel("wait for the first token (s)")
-    lines = [
-        _line(color, label, ls=dashes, lw=width)
-        for label, (color, dashes, width) in zip(series, looks)
-    ]
-    _key(figure, lines, 1)
     return figure
 
 
@@ -1255,22 +1266,18 @@ def running_over_time(series):
     a chat; the first is the real one, and dotted.
     """
     figure, axes = new_figure(3.2)
-    looks = [("ink", ":", 2.4), ("muted", DASHES[1], 1.8), ("queue", DASHES[0], 1.8)]
-    _at_most(series, looks)
-    for (firsts, lasts), (color, dashes, width) in zip(series.values(), looks):
+
+    def draw(times, **look):
+        firsts, lasts = times
         events = sorted([(time, 1) for time in firsts] + [(time, -1) for time in lasts])
         counts = list(accumulate(change for _, change in events))
-        times = [time for time, _ in events]
-        axes.step(times, counts, where="post", color=COLOR[color], ls=dashes, lw=width)
+        axes.step([time for time, _ in events], counts, where="post", **look)
+
+    _beside_the_real(figure, series, draw, 2.4)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("time (s)")
     axes.set_ylabel("being served (chats)")
-    lines = [
-        _line(color, label, ls=dashes, lw=width)
-        for label, (color, dashes, width) in zip(series, looks)
-    ]
-    _key(figure, lines, 1)
     return figure
 
 

@@ -6,7 +6,7 @@ arithmetic at the chip's peak, or as long as its bytes at the chip's bandwidth,
 whichever is longer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 
 from tinyserve.checks import number, whole
@@ -110,14 +110,8 @@ A100 = Chip("A100 80GB SXM", peak=312e12, bandwidth=2039e9, memory=80e9)
 # The same card as measured: `tinyserve.calibrate.fit` of 66 steps of Llama 3.1 8B, sums of kernels
 # timed by NVIDIA's aiconfigurator (data/LICENCES.md). 3.2 % off on average and 15.6 % at worst,
 # where the data sheet is off by 32.2 % and 43.8 %. No time of the host between steps is in it.
-A100_MEASURED = Chip(
-    "A100 80GB SXM, measured",
-    peak=312e12,
-    bandwidth=2039e9,
-    memory=80e9,
-    peak_share=0.79,
-    bandwidth_share=0.77,
-    overhead=1.8e-3,
+A100_MEASURED = replace(
+    A100, name=f"{A100.name}, measured", peak_share=0.79, bandwidth_share=0.77, overhead=1.8e-3
 )
 # Llama 3.1 8B, from its published configuration.
 LLAMA_8B = Model(
